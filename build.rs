@@ -1,0 +1,42 @@
+//! Compiles the kernel side (`ebpf/`) into a skeleton, with the drop reasons of the Rust list.
+
+use std::{env, ffi::OsStr, fs, path::PathBuf};
+
+use libbpf_cargo::SkeletonBuilder;
+
+#[allow(dead_code)]
+mod reasons {
+    include!("src/dataplane/drop_reason.rs");
+}
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    fs::write(out.join("drop_reasons.h"), drop_reasons_header()).expect("OUT_DIR is writable");
+
+    let arch_include = format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it"));
+    SkeletonBuilder::new()
+        .source("ebpf/symphony.bpf.c")
+        .clang_args([
+            OsStr::new("-mcpu=v3"), // 64-bit atomics
+            OsStr::new("-Wall"),
+            OsStr::new("-Werror"),
+            OsStr::new("-I"),
+            out.as_os_str(),
+            OsStr::new("-I"),
+            OsStr::new(&arch_include),
+        ])
+        .build_and_generate(out.join("symphony.skel.rs"))
+        .expect("the kernel side compiles; Debian: apt-get install clang libelf-dev zlib1g-dev pkg-config");
+
+    println!("cargo:rerun-if-changed=ebpf");
+    println!("cargo:rerun-if-changed=src/dataplane/drop_reason.rs");
+}
+
+fn drop_reasons_header() -> String {
+    let mut header =
+        String::from("/* Made by build.rs from src/dataplane/drop_reason.rs. */\n#pragma once\nenum drop_reason {\n");
+    for reason in reasons::DropReason::ALL {
+        header += &format!("\tDROP_{},\n", reason.label().to_uppercase());
+    }
+    header + "\tDROP_REASONS,\n};\n"
+}

@@ -1,0 +1,5 @@
+//! Drivers that feed the pure core, and the only home of `unsafe`.
+
+#![allow(unsafe_code)]
+
+pub mod live;

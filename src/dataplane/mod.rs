@@ -1,0 +1,23 @@
+//! The switch: parser -> ingress stages -> traffic manager -> egress stages -> deparser, shaped like a Tofino2.
+//!
+//! Everything here is pure. Time (`now: Nanos`) is an argument, frames are handles that a driver owns
+//! ([`Frames`]), randomness comes from seeded streams. Drivers in `backend/` feed [`Switch`].
+
+mod config;
+mod drop_reason;
+mod frames;
+mod function;
+mod phv;
+mod register;
+mod trace;
+
+pub use config::{PortConfig, Red, SwitchConfig};
+pub use drop_reason::DropReason;
+pub use frames::Frames;
+pub use function::{Cx, Egress, Emission, Function, Verdict};
+pub use phv::{Bridged, IpAddress, L3, MacAddress, Phv, PortId, PortSet, Roce, Step, VlanTags};
+pub use register::Register;
+pub use trace::{Event, NoTrace, Tracer};
+
+/// Nanoseconds on a clock of the driver's choice that never runs backwards (live: `CLOCK_MONOTONIC`).
+pub type Nanos = u64;

@@ -2,4 +2,5 @@
 
 #![allow(unsafe_code)]
 
+pub mod afxdp;
 pub mod live;

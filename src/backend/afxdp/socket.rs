@@ -1,0 +1,230 @@
+//! AF_XDP sockets on the one UMEM: a port's four rings, and the anchor that lets ports come and go.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::thread;
+
+use xsk_rs::config::{BindFlags, Interface, LibxdpFlags, QueueSize, SocketConfig, XdpFlags};
+use xsk_rs::{CompQueue, FillQueue, RxQueue, Socket, TxQueue, Umem};
+
+use super::error::{Error, chain};
+use super::umem::{Frame, Pool, RING_FRAMES};
+use crate::dataplane::PortId;
+
+/// What a kick of the transmit ring came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kick {
+    /// The kernel took what it could.
+    Done,
+    /// The kernel will take more later: its socket buffer or the completion ring is full.
+    Busy,
+    /// The interface is down or gone.
+    Down,
+}
+
+/// The four rings of one port's socket. Dropping it closes the socket; only then may [`Pool::reclaim`] follow.
+pub struct PortSocket {
+    port: PortId,
+    tx: TxQueue,
+    rx: RxQueue,
+    fill: FillQueue,
+    comp: CompQueue,
+    /// In the transmit ring and not yet taken by the kernel, as far as we know.
+    unsent: bool,
+}
+
+impl PortSocket {
+    /// Binds a socket to queue 0 of `interface` and fills its fill ring, so that no early frame is lost.
+    ///
+    /// # Errors
+    /// The kernel's reason, with the cure where one is known.
+    pub fn open(pool: &mut Pool, port: PortId, interface: &str) -> Result<Self, String> {
+        let name: Interface = interface.parse().map_err(|_| "the name holds a zero byte".to_string())?;
+        let (tx, rx, rings) = bind(pool.umem(), &name).map_err(|error| match error {
+            BindError::Kernel(text) if text.contains("os error 16") => {
+                format!("{text} (another AF_XDP program holds queue 0 of it)")
+            }
+            error => error.to_string(),
+        })?;
+        let (fill, comp) = rings.ok_or_else(|| "another port is bound to the same queue".to_string())?;
+        let mut socket = PortSocket { port, tx, rx, fill, comp, unsent: false };
+        socket.refill(pool);
+        Ok(socket)
+    }
+
+    /// Its descriptor, for polling and for the kernel side's socket map.
+    pub fn fd(&self) -> RawFd {
+        self.rx.fd().as_raw_fd()
+    }
+
+    /// Gives the kernel free frames to receive into.
+    pub fn refill(&mut self, pool: &mut Pool) {
+        pool.refill(self.port, &mut self.fill);
+    }
+
+    /// Takes received frames, at most what `into` has room for.
+    pub fn receive(&mut self, pool: &mut Pool, into: &mut Vec<Frame>) {
+        pool.receive(self.port, &mut self.rx, into);
+    }
+
+    /// Takes back what has been sent.
+    pub fn complete(&mut self, pool: &mut Pool) -> usize {
+        pool.complete(self.port, &mut self.comp)
+    }
+
+    /// Room in the transmit ring, in frames.
+    pub fn transmit_room(&mut self) -> usize {
+        self.tx.nb_free_exact() as usize
+    }
+
+    /// Puts frames into the transmit ring until it is full. Call [`Self::kick`] after it.
+    pub fn transmit(&mut self, pool: &mut Pool, frames: &mut VecDeque<Frame>) -> usize {
+        let sent = pool.transmit(self.port, &mut self.tx, frames);
+        self.unsent |= sent > 0;
+        sent
+    }
+
+    /// Whether frames in the transmit ring still wait for a kick.
+    pub fn unsent(&self) -> bool {
+        self.unsent
+    }
+
+    /// Makes the kernel send what is in the transmit ring, which in copy mode happens inside the call and for at most 32
+    /// frames each time. Takes back what is complete.
+    ///
+    /// # Errors
+    /// A failure that is neither "later" nor "down".
+    pub fn kick(&mut self, pool: &mut Pool) -> io::Result<Kick> {
+        while self.unsent {
+            // xsk-rs's own `wakeup` swallows ENETDOWN and EAGAIN, which mean different things here.
+            // SAFETY: an empty message on our own descriptor; no pointer is read.
+            let status =
+                unsafe { libc::sendto(self.fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
+            let error = (status < 0).then(io::Error::last_os_error);
+            self.complete(pool);
+            self.unsent = self.transmit_room() < RING_FRAMES as usize;
+            match error.as_ref().and_then(io::Error::raw_os_error) {
+                None => {}
+                // EBUSY: the device dropped one frame and the kernel stopped there; the rest of the ring is for the next kick.
+                Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS) => return Ok(Kick::Busy),
+                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => return Ok(Kick::Down),
+                Some(_) => return Err(error.unwrap_or_else(io::Error::last_os_error)),
+            }
+        }
+        Ok(Kick::Done)
+    }
+
+    /// The kernel's `XDP_STATISTICS`, by its names.
+    pub fn statistics(&self) -> BTreeMap<&'static str, u64> {
+        let Ok(statistics) = self.rx.fd().xdp_statistics() else { return BTreeMap::new() };
+        BTreeMap::from([
+            ("rx_dropped", statistics.rx_dropped()),
+            ("rx_invalid_descs", statistics.rx_invalid_descs()),
+            ("tx_invalid_descs", statistics.tx_invalid_descs()),
+            ("rx_ring_full", statistics.rx_ring_full()),
+            ("rx_fill_ring_empty_descs", statistics.rx_fill_ring_empty_descs()),
+            ("tx_ring_empty_descs", statistics.tx_ring_empty_descs()),
+        ])
+    }
+
+    /// Frames received and not taken yet.
+    pub fn received(&mut self) -> usize {
+        self.rx.nb_avail_exact() as usize
+    }
+}
+
+/// The UMEM's first socket.
+///
+/// The kernel ties a UMEM to the socket that registered it: all others bind by its descriptor, and only while it is bound
+/// to a device. If that were a port, no port could come back once its interface is removed. So the first socket sits on the
+/// loopback of a network namespace of its own, which nothing else sees and which goes away with the socket.
+pub struct Anchor {
+    _tx: TxQueue,
+    _rx: RxQueue,
+    _rings: Option<(FillQueue, CompQueue)>,
+}
+
+impl Anchor {
+    /// Binds the anchor.
+    ///
+    /// # Errors
+    /// When the kernel refuses a namespace or the socket.
+    pub fn new(umem: &Umem) -> Result<Self, Error> {
+        let umem = umem.clone();
+        // A thread, because a thread that entered a new namespace stays there.
+        let thread = thread::Builder::new().name("umem-anchor".into()).spawn(move || {
+            // SAFETY: no pointers; only this thread changes its namespace.
+            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+                let source = io::Error::last_os_error();
+                return Err(Error::System { what: "cannot make a network namespace for the UMEM", source });
+            }
+            let loopback: Interface = "lo".parse().map_err(Error::umem)?;
+            let (tx, rx, rings) = bind(&umem, &loopback).map_err(Error::umem)?;
+            Ok(Anchor { _tx: tx, _rx: rx, _rings: rings })
+        });
+        let thread = thread.map_err(|source| Error::System { what: "cannot start a thread", source })?;
+        thread.join().unwrap_or_else(|_| Err(Error::Umem("the thread that binds the first socket panicked".into())))
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum BindError {
+    #[error("{0}")]
+    Kernel(String),
+}
+
+type Rings = (TxQueue, RxQueue, Option<(FillQueue, CompQueue)>);
+
+/// A socket in copy mode on queue 0; the XDP program is none of libxdp's business.
+fn bind(umem: &Umem, interface: &Interface) -> Result<Rings, BindError> {
+    let ring = QueueSize::new(RING_FRAMES).map_err(|error| BindError::Kernel(error.to_string()))?;
+    let config = SocketConfig::builder()
+        .rx_queue_size(ring)
+        .tx_queue_size(ring)
+        .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
+        .xdp_flags(XdpFlags::empty())
+        .bind_flags(BindFlags::XDP_COPY | BindFlags::XDP_USE_NEED_WAKEUP)
+        .build();
+    // SAFETY: programs are never loaded by libxdp (INHIBIT_PROG_LOAD), which is what the contract asks.
+    unsafe { Socket::new(config, umem, interface, 0) }.map_err(|error| BindError::Kernel(chain(&error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::process::{Command, Stdio};
+
+    use super::super::umem::Census;
+    use super::*;
+
+    fn ip(arguments: &str) -> bool {
+        let status = Command::new("ip").args(arguments.split(' ')).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    }
+
+    fn veth() -> bool {
+        ip("link del afx-t0");
+        ip("link add afx-t0 type veth peer name afx-t1") && ip("link set afx-t0 up") && ip("link set afx-t1 up")
+    }
+
+    #[test]
+    fn a_port_whose_interface_was_removed_binds_again_and_its_frames_come_back() {
+        if !veth() {
+            println!("SKIPPED: no right to make a veth pair");
+            return;
+        }
+        let mut pool = Pool::new(NonZeroU32::new(4096).unwrap()).unwrap();
+        let _anchor = Anchor::new(pool.umem()).map_err(|error| error.to_string()).unwrap();
+        let socket = PortSocket::open(&mut pool, 0, "afx-t0").map_err(|error| error.to_string()).unwrap();
+        assert_eq!(pool.census(None), Census { free: 2048, receive: 2048, ..Census::default() });
+        assert!(veth(), "the interface is removed and made again");
+        drop(socket);
+        assert_eq!(pool.reclaim(0).receive, 2048);
+        assert_eq!(pool.census(None), Census { free: 4096, ..Census::default() });
+        let socket = PortSocket::open(&mut pool, 0, "afx-t0").map_err(|error| error.to_string()).unwrap();
+        assert_eq!(pool.census(None).receive, 2048);
+        drop(socket);
+        ip("link del afx-t0");
+    }
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use crate::dataplane::{Conservation, Marks};
 use crate::functions::symphony::{Job, Parameters};
 
 /// A wish of the control plane.
@@ -28,34 +29,6 @@ pub struct Request {
     pub command: Command,
     /// Takes one answer: `Err` says in a sentence why not.
     pub reply: crossbeam::channel::Sender<Result<Option<Box<Snapshot>>, String>>,
-}
-
-/// The conservation law: `rx + emitted + replicas = tx + consumed + dropped + queued`, in packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Conservation {
-    /// Received from the ports.
-    pub rx: u64,
-    /// Made by functions.
-    pub emitted: u64,
-    /// Made by flooding and multicast beyond the first.
-    pub replicas: u64,
-    /// Handed to the ports.
-    pub tx: u64,
-    /// Absorbed by functions.
-    pub consumed: u64,
-    /// Dropped, for whatever reason.
-    pub dropped: u64,
-    /// In queues now.
-    pub queued: u64,
-}
-
-/// Marks set, in packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Marks {
-    /// ECT packets that RED hit.
-    pub red: u64,
-    /// Extra marks without a RED hit.
-    pub symphony: u64,
 }
 
 /// One port's counters.

@@ -4,20 +4,32 @@
 //! ([`Frames`]), randomness comes from seeded streams. Drivers in `backend/` feed [`Switch`].
 
 mod config;
+mod counters;
+mod deparser;
 mod drop_reason;
 mod frames;
 mod function;
+mod parser;
 mod phv;
 mod register;
+mod switch;
+mod tables;
 mod trace;
+mod traffic_manager;
 
 pub use config::{PortConfig, Red, SwitchConfig};
+pub use counters::{Conservation, Counters, Drops, Marks, PortCounters};
+pub use deparser::deparse;
 pub use drop_reason::DropReason;
 pub use frames::Frames;
 pub use function::{Cx, Egress, Emission, Function, Verdict};
+pub use parser::{parse, parse_l2_l3};
 pub use phv::{Bridged, IpAddress, L3, MacAddress, Phv, PortId, PortSet, Roce, Step, VlanTags};
 pub use register::Register;
+pub use switch::{Departure, Switch};
+pub use tables::{ExactTable, FoldHasher, LpmTable, TableFull};
 pub use trace::{Event, NoTrace, Tracer};
+pub use traffic_manager::{Dequeued, TrafficManager};
 
 /// Nanoseconds on a clock of the driver's choice that never runs backwards (live: `CLOCK_MONOTONIC`).
 pub type Nanos = u64;

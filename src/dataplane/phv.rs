@@ -149,9 +149,26 @@ impl PortSet {
         PortSet(self.0 & !Self::single(port).0)
     }
 
+    /// The set with one more port.
+    pub fn with(self, port: PortId) -> Self {
+        PortSet(self.0 | Self::single(port).0)
+    }
+
+    /// The ports from 0 to `count` - 1; at most 64.
+    pub fn first(count: usize) -> Self {
+        PortSet(if count >= 64 { u64::MAX } else { (1 << count) - 1 })
+    }
+
+    /// Whether no port is in it.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     /// The ports in ascending order.
     pub fn iter(self) -> impl Iterator<Item = PortId> {
-        (0..64).filter(move |p| self.contains(*p))
+        std::iter::successors(Some(self.0), |rest| Some(rest & rest.wrapping_sub(1)))
+            .take_while(|rest| *rest != 0)
+            .map(|rest| rest.trailing_zeros() as PortId)
     }
 }
 

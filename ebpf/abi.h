@@ -10,6 +10,7 @@
 #include "drop_reasons.h"	/* enum drop_reason, DROP_REASONS: made from the Rust list */
 
 #define MAX_PORTS	64
+#define MAX_QUEUES	16	/* receive queues of a port */
 #define MAX_JOBS	1024	/* slots; slot 0 is used */
 #define MAX_EDGES	65536
 #define MAX_FLOWS	16384	/* flow slots */
@@ -31,6 +32,13 @@ struct packet_metadata {
 	__u8 opcode;		/* BTH opcode; 0 when not RoCEv2 */
 	__u8 flags;		/* META_* */
 };
+
+/* Value of `ports`, whose key is the ingress ifindex. */
+struct port {
+	__u32 slot;		/* the switch's number of the port; below MAX_PORTS */
+};
+
+/* Key of `xsks`: port slot * MAX_QUEUES + receive queue. */
 
 struct edge_key {
 	__u8 src[16];
@@ -67,5 +75,80 @@ struct job_config {
 	__u32 packets_per_step;		/* 0: not known */
 	__u32 reciprocal;		/* ceil(2^32 / packets_per_step), saturating */
 	__u32 idle_ticks;		/* idle time after which the counters restart together; a tick is 1024 ns */
+};
+
+enum flow_kind {
+	KIND_UNKNOWN,		/* no message has ended yet */
+	KIND_RING,		/* a message ended with an immediate */
+	KIND_PLAIN,		/* messages end without one: clear-to-send, control */
+};
+
+/*
+ * Per flow slot. Each group of two words is one register of the Rust stages, in the
+ * order in which a packet touches them. Written by the kernel, read by userspace
+ * through mmap. All zero in a free slot.
+ */
+struct flow_state {
+	__u32 expected;			/* next PSN | PSN_VALID */
+	__u32 gap_since;		/* tick | 1; 0: no gap */
+
+	__u32 newest;			/* newest PSN | PSN_VALID */
+	__u32 retransmitted;		/* packets whose PSN is not newer */
+
+	__u32 packets;			/* data packets, retransmissions included */
+	__u32 messages;			/* with-immediate ends, each once */
+
+	__u16 requests_generation;
+	__u16 requests;			/* of the step in hand */
+	__u32 kind;			/* enum flow_kind */
+
+	__u32 step_packets;		/* of the step in hand */
+	__u16 packets_generation;
+	__u16 tag;			/* low bits of the UDP source port, STEP_UDP_SPORT only */
+
+	__u32 steps_done;
+	__u16 steps_generation;
+	__u16 steps_in_collective;
+
+	__u32 last_tick;		/* of the last packet, for ageing */
+	__u32 resyncs;
+
+	__u32 progress;			/* of the last packet that took part, 1/256 steps */
+	__u16 job;			/* slot */
+	__u16 rank;			/* of the sender */
+};
+
+#define PSN_VALID	(1u << 31)
+
+/* Per job slot; the other half of the registers. */
+struct job_state {
+	__u32 last_tick;	/* J */
+	__u32 generation;	/* how often the counters restarted; 0: never, not armed */
+
+	__u32 min;		/* M: progress of the laggard, 1/256 steps */
+	__u32 owner;		/* its flow slot + 1; 0: nobody */
+
+	__u32 epoch;		/* E */
+	__u32 reserved;
+};
+
+/*
+ * Per CPU. `redirected` and the drops add up to what came in; the next group counts
+ * each of them once more by what tracking made of it.
+ */
+struct stats {
+	__u64 redirected;	/* handed to a socket */
+	__u64 drops[DROP_REASONS];
+
+	__u64 not_roce;		/* no RoCEv2 packet */
+	__u64 not_of_a_job;	/* no edge of a job that is enabled */
+	__u64 not_data;		/* ACK, CNP, READ response ..: takes no PSN of the request direction */
+	__u64 flows_full;	/* new flow, but no slot is free */
+	__u64 in_order;
+	__u64 old;		/* retransmission */
+	__u64 gap;		/* loss before us: nothing counted until it is refilled */
+	__u64 resync;		/* took a gap for good, or UC */
+
+	__u64 cas_lost;		/* the job's minimum was contended; this packet's progress is not in it */
 };
 #endif

@@ -4,3 +4,4 @@
 
 pub mod afxdp;
 pub mod live;
+pub mod xdp;

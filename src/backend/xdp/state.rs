@@ -1,0 +1,109 @@
+//! Reading the kernel side's state.
+
+use libbpf_rs::{MapCore, MapFlags};
+
+use super::load::Kernel;
+use super::mapped::Plain;
+use super::skel::types;
+use super::{FlowState, JobState};
+use crate::dataplane::{DropReason, IpAddress};
+
+/// A map that could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("BPF map {map}: {cause}")]
+pub struct StateError {
+    map: String,
+    cause: String,
+}
+
+impl StateError {
+    pub(super) fn new(map: &str, cause: impl ToString) -> Self {
+        StateError { map: map.to_owned(), cause: cause.to_string() }
+    }
+}
+
+/// A flow of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// Sender.
+    pub src: IpAddress,
+    /// Receiver.
+    pub dst: IpAddress,
+    /// Destination queue pair.
+    pub dest_qpn: u32,
+    /// Its slot.
+    pub slot: u32,
+    /// Its registers.
+    pub state: FlowState,
+}
+
+/// The kernel side's counters, summed over CPUs. What came in is `redirected` and the drops together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Handed to a socket. The socket may still have dropped it: see XDP_STATISTICS.
+    pub redirected: u64,
+    /// Dropped, by reason; reasons that did not occur are left out.
+    pub drops: Vec<(DropReason, u64)>,
+    /// What tracking made of the redirected packets, by name. All but `cas_lost` add up to `redirected`.
+    pub outcomes: Vec<(&'static str, u64)>,
+}
+
+impl Kernel {
+    /// The counters.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn stats(&self) -> Result<Stats, StateError> {
+        let per_cpu = self
+            .skel
+            .maps
+            .stats
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| StateError::new("stats", e))?
+            .unwrap_or_default();
+        let cpus: Vec<types::stats> = per_cpu.iter().filter_map(|cpu| types::stats::from_bytes(cpu)).collect();
+        let sum = |counter: fn(&types::stats) -> u64| cpus.iter().map(counter).sum();
+        let drops = DropReason::ALL.iter().enumerate().map(|(i, reason)| {
+            let count: u64 = cpus.iter().filter_map(|cpu| cpu.drops.get(i)).sum();
+            (*reason, count)
+        });
+        Ok(Stats {
+            redirected: sum(|s| s.redirected),
+            drops: drops.filter(|(_, count)| *count > 0).collect(),
+            outcomes: vec![
+                ("not_roce", sum(|s| s.not_roce)),
+                ("not_of_a_job", sum(|s| s.not_of_a_job)),
+                ("not_data", sum(|s| s.not_data)),
+                ("flows_full", sum(|s| s.flows_full)),
+                ("in_order", sum(|s| s.in_order)),
+                ("old", sum(|s| s.old)),
+                ("gap", sum(|s| s.gap)),
+                ("resync", sum(|s| s.resync)),
+                ("cas_lost", sum(|s| s.cas_lost)),
+            ],
+        })
+    }
+
+    /// The flows that have a slot, in no order. A flow that comes while the table is read may be missing.
+    pub fn flows(&self) -> Vec<Flow> {
+        let flows = &self.skel.maps.flows;
+        let read = |bytes: Vec<u8>| {
+            let slot = flows.lookup(&bytes, MapFlags::ANY).ok()??;
+            let slot = u32::from_ne_bytes(slot.try_into().ok()?);
+            let key = types::flow_key::from_bytes(&bytes)?;
+            let state = self.flow_state.read(slot as usize)?;
+            Some(Flow { src: key.src, dst: key.dst, dest_qpn: key.dest_qpn, slot, state })
+        };
+        flows.keys().filter_map(read).collect()
+    }
+
+    /// The registers of a flow slot; `None` out of range.
+    pub fn flow_state(&self, slot: u32) -> Option<FlowState> {
+        self.flow_state.read(slot as usize)
+    }
+
+    /// The registers of a job slot; `None` out of range.
+    pub fn job_state(&self, slot: u16) -> Option<JobState> {
+        self.job_state.read(slot.into())
+    }
+}

@@ -19,6 +19,7 @@
 #define META_TRACKED	(1 << 0)	/* tracking ran: job and flow of known edges are filled in */
 #define META_DATA	(1 << 1)	/* step, progress and lead are valid */
 #define META_ARMED	(1 << 2)	/* the job may be marked */
+#define META_LEAVES	(1 << 3)	/* the flow leaves the job's minimum with this packet */
 
 /* 32 bytes before the packet. */
 struct packet_metadata {

@@ -82,6 +82,8 @@ pub struct Bridged {
     pub progress: u32,
     /// Progress less the job's minimum, in 1/256 steps.
     pub lead: i32,
+    /// The flow leaves the job's minimum with this packet: its last of a collective, or it proved not to be ring traffic.
+    pub leaves: bool,
 }
 
 /// The packet header vector.

@@ -40,6 +40,8 @@ pub struct Parameters {
     pub epoch_ns: Nanos,
     /// R of the hosts' DCQCN (F x rate timer); steps shorter than 4 R are warned of.
     pub recovery_ns: Nanos,
+    /// [`Policy::Gold`] drops flows that were silent for so long.
+    pub gold_idle_ns: Nanos,
 }
 
 /// Where a packet's step comes from.
@@ -92,6 +94,26 @@ impl Default for Parameters {
             gap_ns: 100_000,
             epoch_ns: 20_000_000,
             recovery_ns: 275_000,
+            gold_idle_ns: 20_000_000,
+        }
+    }
+}
+
+impl Parameters {
+    /// The stronger preset: more gain beside stragglers, more risk on wide shared trunks (T 0.25, QTHR 0, GAP 50 us).
+    pub fn bold() -> Self {
+        Parameters { threshold: 64, queue_fraction: 0.0, gap_ns: 50_000, ..Parameters::default() }
+    }
+
+    /// The same proportions on links that are `factor` times slower: every time is stretched, nothing else changes.
+    pub fn scaled(self, factor: f64) -> Self {
+        let stretch = |ns: Nanos| (ns as f64 * factor).round() as Nanos;
+        Parameters {
+            gap_ns: stretch(self.gap_ns),
+            epoch_ns: stretch(self.epoch_ns),
+            recovery_ns: stretch(self.recovery_ns),
+            gold_idle_ns: stretch(self.gold_idle_ns),
+            ..self
         }
     }
 }

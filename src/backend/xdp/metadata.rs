@@ -9,6 +9,7 @@ pub const METADATA_BYTES: usize = 32;
 const TRACKED: u8 = 1 << 0;
 const DATA: u8 = 1 << 1;
 const ARMED: u8 = 1 << 2;
+const LEAVES: u8 = 1 << 3;
 
 /// The kernel side's findings about one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,7 @@ impl Metadata {
                 tracked: flags & TRACKED != 0,
                 step: if flags & DATA != 0 { Step::Data } else { Step::None },
                 armed: flags & ARMED != 0,
+                leaves: flags & LEAVES != 0,
                 progress: u32::from_ne_bytes(field(bytes, 8)),
                 lead: i32::from_ne_bytes(field(bytes, 12)),
                 steps_done: u32::from_ne_bytes(field(bytes, 16)),
@@ -63,11 +65,12 @@ mod tests {
         bytes[24..28].copy_from_slice(&0xff_fffeu32.to_ne_bytes());
         bytes[28..30].copy_from_slice(&3u16.to_ne_bytes());
         bytes[30] = 0x0b;
-        bytes[31] = 0b111;
+        bytes[31] = 0b1111;
         let bridged = Bridged {
             tracked: true,
             step: Step::Data,
             armed: true,
+            leaves: true,
             job: 3,
             flow: 77,
             steps_done: 16,

@@ -1,4 +1,6 @@
-//! BTH opcodes (IBTA vol. 1 clause 9.2; RoCEv2 Annex A17 for CNP).
+//! BTH opcodes (IBTA vol. 1 clause 9.2; RoCEv2 Annex A17 for CNP) and the extension headers they bring.
+
+use std::fmt;
 
 /// A BTH opcode: transport class in bits 7..5, operation in bits 4..0. Any byte is a valid value; not every one has a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -57,5 +59,141 @@ impl Opcode {
     /// Only packet of a SEND or WRITE message.
     pub const fn is_only(self) -> bool {
         matches!(self.0, 0x04 | 0x05 | 0x0a | 0x0b | 0x17 | 0x24 | 0x25 | 0x2a | 0x2b)
+    }
+
+    /// Whether the opcode is one of RC, UC, UD or CNP that this crate has a name and the headers for. Reliable datagrams,
+    /// XRC and vendors' opcodes are not.
+    pub const fn is_known(self) -> bool {
+        self.name().is_some()
+    }
+
+    /// The extension headers of a packet with this opcode; none where the opcode is not known.
+    #[inline]
+    pub const fn headers(self) -> Headers {
+        use Headers as H;
+        match self.0 {
+            0x03 | 0x05 | 0x09 | 0x23 | 0x25 | 0x29 => H::IMMEDIATE,
+            0x06 | 0x0a | 0x0c | 0x26 | 0x2a => H::RETH,
+            0x0b | 0x2b => H::RETH.with(H::IMMEDIATE),
+            0x0d | 0x0f..=0x11 => H::AETH,
+            0x12 => H::AETH.with(H::ATOMIC_ACK),
+            0x13 | 0x14 => H::ATOMIC,
+            0x16 | 0x17 => H::INVALIDATE,
+            0x64 => H::DETH,
+            0x65 => H::DETH.with(H::IMMEDIATE),
+            _ => H::NONE,
+        }
+    }
+
+    /// Name in the manner of Wireshark's, with the transport shortened: "RC RDMA WRITE Middle".
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self.0 {
+            0x00 => "RC SEND First",
+            0x01 => "RC SEND Middle",
+            0x02 => "RC SEND Last",
+            0x03 => "RC SEND Last with Immediate",
+            0x04 => "RC SEND Only",
+            0x05 => "RC SEND Only with Immediate",
+            0x06 => "RC RDMA WRITE First",
+            0x07 => "RC RDMA WRITE Middle",
+            0x08 => "RC RDMA WRITE Last",
+            0x09 => "RC RDMA WRITE Last with Immediate",
+            0x0a => "RC RDMA WRITE Only",
+            0x0b => "RC RDMA WRITE Only with Immediate",
+            0x0c => "RC RDMA READ Request",
+            0x0d => "RC RDMA READ response First",
+            0x0e => "RC RDMA READ response Middle",
+            0x0f => "RC RDMA READ response Last",
+            0x10 => "RC RDMA READ response Only",
+            0x11 => "RC Acknowledge",
+            0x12 => "RC ATOMIC Acknowledge",
+            0x13 => "RC CmpSwap",
+            0x14 => "RC FetchAdd",
+            0x16 => "RC SEND Last with Invalidate",
+            0x17 => "RC SEND Only with Invalidate",
+            0x20 => "UC SEND First",
+            0x21 => "UC SEND Middle",
+            0x22 => "UC SEND Last",
+            0x23 => "UC SEND Last with Immediate",
+            0x24 => "UC SEND Only",
+            0x25 => "UC SEND Only with Immediate",
+            0x26 => "UC RDMA WRITE First",
+            0x27 => "UC RDMA WRITE Middle",
+            0x28 => "UC RDMA WRITE Last",
+            0x29 => "UC RDMA WRITE Last with Immediate",
+            0x2a => "UC RDMA WRITE Only",
+            0x2b => "UC RDMA WRITE Only with Immediate",
+            0x64 => "UD SEND Only",
+            0x65 => "UD SEND Only with Immediate",
+            0x81 => "CNP",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Opcode {
+    /// The name, or "opcode 0xc0" where there is none.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.pad(name),
+            None => write!(f, "opcode {:#04x}", self.0),
+        }
+    }
+}
+
+/// A set of extension headers. They stand on the wire in the order of the constants here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Headers(u8);
+
+impl Headers {
+    /// None.
+    pub const NONE: Self = Headers(0);
+    /// DETH.
+    pub const DETH: Self = Headers(1 << 0);
+    /// RETH.
+    pub const RETH: Self = Headers(1 << 1);
+    /// AtomicETH.
+    pub const ATOMIC: Self = Headers(1 << 2);
+    /// AETH.
+    pub const AETH: Self = Headers(1 << 3);
+    /// AtomicAckETH.
+    pub const ATOMIC_ACK: Self = Headers(1 << 4);
+    /// ImmDt.
+    pub const IMMEDIATE: Self = Headers(1 << 5);
+    /// IETH.
+    pub const INVALIDATE: Self = Headers(1 << 6);
+
+    /// Length of each, by bit.
+    const LENGTHS: [usize; 7] = [8, 16, 28, 4, 8, 4, 4];
+
+    /// Both sets.
+    pub const fn with(self, other: Self) -> Self {
+        Headers(self.0 | other.0)
+    }
+
+    /// Whether all of `other` is in the set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Those of the set that stand before the single header `header`.
+    pub const fn before(self, header: Self) -> Self {
+        Headers(self.0 & header.0.wrapping_sub(1))
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Bytes on the wire.
+    #[inline]
+    pub const fn len(self) -> usize {
+        let (mut rest, mut len) = (self.0, 0);
+        while rest != 0 {
+            len += Self::LENGTHS[rest.trailing_zeros() as usize];
+            rest &= rest - 1;
+        }
+        len
     }
 }

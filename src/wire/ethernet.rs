@@ -1,0 +1,166 @@
+//! Ethernet II with up to two VLAN tags (IEEE 802.3, 802.1Q, 802.1ad).
+
+use super::{Error, be16, put};
+
+/// EtherType of IPv4.
+pub const IPV4: u16 = 0x0800;
+/// EtherType of IPv6.
+pub const IPV6: u16 = 0x86dd;
+/// EtherType of RoCEv1, which is not routable and not our traffic.
+pub const ROCE_V1: u16 = 0x8915;
+/// Tag protocol identifier of a customer tag (802.1Q).
+pub const TPID_CUSTOMER: u16 = 0x8100;
+/// Tag protocol identifier of a service tag (802.1ad).
+pub const TPID_SERVICE: u16 = 0x88a8;
+
+/// Length of the header without tags.
+pub const HEADER_LEN: usize = 14;
+/// Length of one tag.
+pub const TAG_LEN: usize = 4;
+/// Tags that the view looks behind.
+pub const MAX_TAGS: usize = 2;
+
+mod field {
+    pub const DST: usize = 0;
+    pub const SRC: usize = 6;
+    pub const TYPE: usize = 12;
+}
+
+/// One VLAN tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// [`TPID_CUSTOMER`] or [`TPID_SERVICE`].
+    pub tpid: u16,
+    /// Priority (3 bits), drop eligible (1), VLAN (12).
+    pub tci: u16,
+}
+
+/// A view on a frame without FCS.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<T> {
+    buffer: T,
+    tags: u8,
+}
+
+impl<T: AsRef<[u8]>> Frame<T> {
+    /// Looks behind at most [`MAX_TAGS`] tags; a third one is left as the EtherType. No accessor panics afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`] when the header with its tags does not fit.
+    #[inline]
+    pub fn new_checked(buffer: T) -> Result<Self, Error> {
+        let data = buffer.as_ref();
+        let mut tags = 0;
+        loop {
+            let type_at = field::TYPE + TAG_LEN * tags;
+            if data.len() < type_at + 2 {
+                return Err(Error::Truncated("Ethernet"));
+            }
+            if tags == MAX_TAGS || !is_tpid(be16(data, type_at)) {
+                return Ok(Frame { buffer, tags: tags as u8 });
+            }
+            tags += 1;
+        }
+    }
+
+    /// Destination address.
+    #[inline]
+    pub fn dst(&self) -> [u8; 6] {
+        self.address(field::DST)
+    }
+
+    /// Source address.
+    #[inline]
+    pub fn src(&self) -> [u8; 6] {
+        self.address(field::SRC)
+    }
+
+    /// Number of tags: 0, 1 or 2.
+    #[inline]
+    pub fn tag_count(&self) -> usize {
+        self.tags.into()
+    }
+
+    /// A tag, the outermost is number 0.
+    #[inline]
+    pub fn tag(&self, number: usize) -> Option<Tag> {
+        let at = field::TYPE + TAG_LEN * number;
+        let data = self.buffer.as_ref();
+        (number < self.tag_count()).then(|| Tag { tpid: be16(data, at), tci: be16(data, at + 2) })
+    }
+
+    /// EtherType behind the tags.
+    #[inline]
+    pub fn ethertype(&self) -> u16 {
+        be16(self.buffer.as_ref(), self.header_len() - 2)
+    }
+
+    /// Length of the header with its tags: 14, 18 or 22.
+    #[inline]
+    pub fn header_len(&self) -> usize {
+        HEADER_LEN + TAG_LEN * self.tag_count()
+    }
+
+    #[inline]
+    fn address(&self, at: usize) -> [u8; 6] {
+        let mut address = [0; 6];
+        address.copy_from_slice(&self.buffer.as_ref()[at..at + 6]);
+        address
+    }
+}
+
+impl<'a> Frame<&'a [u8]> {
+    /// Everything behind the header, Ethernet padding included.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        &self.buffer[self.header_len()..]
+    }
+}
+
+#[inline]
+const fn is_tpid(ethertype: u16) -> bool {
+    matches!(ethertype, TPID_CUSTOMER | TPID_SERVICE)
+}
+
+/// An Ethernet header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repr {
+    /// Destination address.
+    pub dst: [u8; 6],
+    /// Source address.
+    pub src: [u8; 6],
+    /// Tags, outermost first; a second one without a first is not written.
+    pub tags: [Option<Tag>; MAX_TAGS],
+    /// EtherType behind the tags.
+    pub ethertype: u16,
+}
+
+impl Repr {
+    /// The header of a frame.
+    pub fn parse<T: AsRef<[u8]>>(frame: &Frame<T>) -> Self {
+        Repr { dst: frame.dst(), src: frame.src(), tags: [frame.tag(0), frame.tag(1)], ethertype: frame.ethertype() }
+    }
+
+    /// Bytes that [`Repr::emit`] writes.
+    pub fn header_len(&self) -> usize {
+        HEADER_LEN + TAG_LEN * self.tags.iter().map_while(|tag| *tag).count()
+    }
+
+    /// Writes the header and returns its length.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`] when `buffer` is too short.
+    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, Error> {
+        let len = self.header_len();
+        let buffer = buffer.get_mut(..len).ok_or(Error::TooLong)?;
+        put(buffer, field::DST, &self.dst);
+        put(buffer, field::SRC, &self.src);
+        for (number, tag) in self.tags.iter().map_while(|tag| *tag).enumerate() {
+            let at = field::TYPE + TAG_LEN * number;
+            put(buffer, at, &tag.tpid.to_be_bytes());
+            put(buffer, at + 2, &tag.tci.to_be_bytes());
+        }
+        put(buffer, len - 2, &self.ethertype.to_be_bytes());
+        Ok(len)
+    }
+}

@@ -1,0 +1,250 @@
+//! IPv4 (RFC 791), ECN (RFC 3168).
+
+use std::net::Ipv4Addr;
+
+use super::{Ecn, Error, PROTOCOL_UDP, be16, checksum, put};
+
+/// Length of a header without options.
+pub const HEADER_LEN: usize = 20;
+
+mod field {
+    pub const VERSION_IHL: usize = 0;
+    pub const TOS: usize = 1;
+    pub const TOTAL_LEN: usize = 2;
+    pub const ID: usize = 4;
+    pub const FRAGMENT: usize = 6;
+    pub const TTL: usize = 8;
+    pub const PROTOCOL: usize = 9;
+    pub const CHECKSUM: usize = 10;
+    pub const SRC: usize = 12;
+    pub const DST: usize = 16;
+}
+
+const DONT_FRAGMENT: u16 = 0x4000;
+const MORE_FRAGMENTS: u16 = 0x2000;
+const OFFSET_MASK: u16 = 0x1fff;
+
+/// A view on a packet that may be followed by Ethernet padding.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<T> {
+    buffer: T,
+}
+
+impl<T: AsRef<[u8]>> Packet<T> {
+    /// A view whose accessors panic when the buffer is shorter than what the header announces.
+    #[inline]
+    pub const fn new_unchecked(buffer: T) -> Self {
+        Packet { buffer }
+    }
+
+    /// Checks version and lengths (`20 <= header <= total <= buffer`), not the checksum. No accessor panics afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`], [`Error::WrongProtocol`] for another version, [`Error::BadLength`].
+    #[inline]
+    pub fn new_checked(buffer: T) -> Result<Self, Error> {
+        let packet = Packet { buffer };
+        let len = packet.buffer.as_ref().len();
+        if len < HEADER_LEN {
+            return Err(Error::Truncated("IPv4"));
+        }
+        if packet.buffer.as_ref()[field::VERSION_IHL] >> 4 != 4 {
+            return Err(Error::WrongProtocol("IPv4"));
+        }
+        if packet.header_len() < HEADER_LEN || packet.total_len() < packet.header_len() {
+            return Err(Error::BadLength("IPv4"));
+        }
+        if len < packet.total_len() {
+            return Err(Error::Truncated("IPv4"));
+        }
+        Ok(packet)
+    }
+
+    /// Header length in bytes, options included.
+    #[inline]
+    pub fn header_len(&self) -> usize {
+        usize::from(self.data()[field::VERSION_IHL] & 0x0f) * 4
+    }
+
+    /// Header and payload, in bytes.
+    #[inline]
+    pub fn total_len(&self) -> usize {
+        be16(self.data(), field::TOTAL_LEN).into()
+    }
+
+    /// DSCP and ECN as one byte.
+    #[inline]
+    pub fn tos(&self) -> u8 {
+        self.data()[field::TOS]
+    }
+
+    /// ECN field.
+    #[inline]
+    pub fn ecn(&self) -> Ecn {
+        Ecn::from_tos(self.tos())
+    }
+
+    /// Identification.
+    #[inline]
+    pub fn id(&self) -> u16 {
+        be16(self.data(), field::ID)
+    }
+
+    /// The DF flag.
+    #[inline]
+    pub fn dont_fragment(&self) -> bool {
+        be16(self.data(), field::FRAGMENT) & DONT_FRAGMENT != 0
+    }
+
+    /// Whether this is a fragment, the first one included.
+    #[inline]
+    pub fn is_fragment(&self) -> bool {
+        be16(self.data(), field::FRAGMENT) & (MORE_FRAGMENTS | OFFSET_MASK) != 0
+    }
+
+    /// Time to live.
+    #[inline]
+    pub fn ttl(&self) -> u8 {
+        self.data()[field::TTL]
+    }
+
+    /// Protocol of the payload.
+    #[inline]
+    pub fn protocol(&self) -> u8 {
+        self.data()[field::PROTOCOL]
+    }
+
+    /// Header checksum as it stands.
+    #[inline]
+    pub fn checksum(&self) -> u16 {
+        be16(self.data(), field::CHECKSUM)
+    }
+
+    /// Whether the header checksum is right.
+    pub fn checksum_is_valid(&self) -> bool {
+        checksum::sum(&self.data()[..self.header_len()]) == 0xffff
+    }
+
+    /// Source address.
+    #[inline]
+    pub fn src(&self) -> Ipv4Addr {
+        self.address(field::SRC)
+    }
+
+    /// Destination address.
+    #[inline]
+    pub fn dst(&self) -> Ipv4Addr {
+        self.address(field::DST)
+    }
+
+    #[inline]
+    fn address(&self, at: usize) -> Ipv4Addr {
+        let data = self.data();
+        Ipv4Addr::new(data[at], data[at + 1], data[at + 2], data[at + 3])
+    }
+
+    #[inline]
+    fn data(&self) -> &[u8] {
+        self.buffer.as_ref()
+    }
+}
+
+impl<'a> Packet<&'a [u8]> {
+    /// The payload by total length: without Ethernet padding.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        &self.buffer[self.header_len()..self.total_len()]
+    }
+}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
+    /// Sets CE and updates the checksum; the ICRC of RoCEv2 does not cover either. Returns whether the packet was
+    /// ECN-capable: Not-ECT and CE are left alone.
+    #[inline]
+    pub fn set_ce(&mut self) -> bool {
+        let markable = self.ecn().is_ect();
+        if markable {
+            self.replace(field::VERSION_IHL, field::TOS, self.tos() | Ecn::Ce as u8);
+        }
+        markable
+    }
+
+    /// Takes one from the TTL and updates the checksum. Returns false, and changes nothing, when the TTL is 0 already.
+    #[inline]
+    pub fn decrement_ttl(&mut self) -> bool {
+        let alive = self.ttl() > 0;
+        if alive {
+            self.replace(field::TTL, field::TTL, self.ttl() - 1);
+        }
+        alive
+    }
+
+    /// Replaces one byte of the 16-bit word at `word` and updates the checksum by it.
+    #[inline]
+    fn replace(&mut self, word: usize, byte: usize, value: u8) {
+        let (checksum, old) = (self.checksum(), be16(self.data(), word));
+        let data = self.buffer.as_mut();
+        data[byte] = value;
+        let new = be16(data, word);
+        put(data, field::CHECKSUM, &checksum::update(checksum, old, new).to_be_bytes());
+    }
+}
+
+/// A header without options of an unfragmented packet with DF set and identification 0, as Linux sends from sockets with
+/// `IP_MTU_DISCOVER=DO` (RFC 6864: the identification of an atomic datagram means nothing).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repr {
+    /// Source address.
+    pub src: Ipv4Addr,
+    /// Destination address.
+    pub dst: Ipv4Addr,
+    /// DSCP and ECN.
+    pub tos: u8,
+    /// Time to live.
+    pub ttl: u8,
+    /// Protocol of the payload.
+    pub protocol: u8,
+    /// Bytes behind the header.
+    pub payload_len: usize,
+}
+
+impl Repr {
+    /// The header of a packet.
+    pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
+        Repr {
+            src: packet.src(),
+            dst: packet.dst(),
+            tos: packet.tos(),
+            ttl: packet.ttl(),
+            protocol: packet.protocol(),
+            payload_len: packet.total_len() - packet.header_len(),
+        }
+    }
+
+    /// Writes 20 bytes, checksum included, and returns their number.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`] when `buffer` is too short or the total length does not fit 16 bits.
+    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, Error> {
+        let buffer = buffer.get_mut(..HEADER_LEN).ok_or(Error::TooLong)?;
+        let total_len = u16::try_from(HEADER_LEN + self.payload_len).map_err(|_| Error::TooLong)?;
+        buffer[field::VERSION_IHL] = 0x45;
+        buffer[field::TOS] = self.tos;
+        put(buffer, field::TOTAL_LEN, &total_len.to_be_bytes());
+        put(buffer, field::ID, &[0, 0]);
+        put(buffer, field::FRAGMENT, &DONT_FRAGMENT.to_be_bytes());
+        buffer[field::TTL] = self.ttl;
+        buffer[field::PROTOCOL] = self.protocol;
+        put(buffer, field::CHECKSUM, &[0, 0]);
+        put(buffer, field::SRC, &self.src.octets());
+        put(buffer, field::DST, &self.dst.octets());
+        let checksum = !checksum::sum(buffer);
+        put(buffer, field::CHECKSUM, &checksum.to_be_bytes());
+        Ok(HEADER_LEN)
+    }
+
+    /// The header of a UDP packet with `payload_len` bytes from the UDP header on.
+    pub const fn udp(src: Ipv4Addr, dst: Ipv4Addr, tos: u8, ttl: u8, payload_len: usize) -> Self {
+        Repr { src, dst, tos, ttl, protocol: PROTOCOL_UDP, payload_len }
+    }
+}

@@ -1,2 +1,7 @@
-//! The `symphony` command.
-fn main() {}
+//! The `symphony` command. Everything is in the library, so that it can be tested there.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    symphony::cli::main()
+}

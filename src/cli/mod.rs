@@ -1,1 +1,110 @@
-//! (to come)
+//! The commands of `symphony`, one file each: `Args` for clap and `run`, which returns 0 (ran) or 1 (ran, and a check
+//! failed). Whatever could not run is an error: its text goes to stderr, and the status is 2.
+//!
+//! stdout is for the result alone. With `--json` it is exactly one object, for errors too (`{"version":1,"error":".."}`).
+//! Everything else goes to stderr. A reader who closes the pipe early is not an error.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use serde::Serialize;
+use tracing_subscriber::EnvFilter;
+
+use crate::control::config::{Config, Purpose};
+
+mod check;
+
+/// Status of a command that ran and found that something is wrong.
+pub const FAILED: u8 = 1;
+/// Status of a command that could not run.
+pub const COULD_NOT_RUN: u8 = 2;
+
+#[derive(Parser)]
+#[command(name = "symphony", version, about, max_term_width = 100)]
+#[command(after_help = "Exit status: 0 done, 1 ran and a check failed, 2 could not run.\n\
+                        SYMPHONY_LOG=debug shows more on stderr (error, warn, info, debug, trace; or per module).")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Look at a configuration and at this machine; say what is wrong and how to cure it
+    Check(check::Args),
+}
+
+/// The whole command: parses the arguments, runs, reports.
+pub fn main() -> ExitCode {
+    let log = EnvFilter::try_from_env("SYMPHONY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(log).with_writer(io::stderr).init();
+    // Looked for by hand, so that wrong arguments too are answered in the form asked for.
+    let json = std::env::args_os().any(|arg| arg == "--json");
+
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(wrong) => {
+            if json && wrong.use_stderr() {
+                print_error(&wrong.kind().to_string());
+            }
+            let _ = wrong.print(); // a closed stderr leaves nobody to tell
+            return ExitCode::from(if wrong.use_stderr() { COULD_NOT_RUN } else { 0 });
+        }
+    };
+    let done = match cli.command {
+        Command::Check(args) => check::run(args),
+    };
+    done.unwrap_or_else(|error| {
+        if json {
+            print_error(&format!("{error:#}"));
+        }
+        let _ = writeln!(io::stderr(), "symphony: {error:#}");
+        ExitCode::from(COULD_NOT_RUN)
+    })
+}
+
+/// Prints a result and a newline on stdout. A closed pipe is success: the reader has seen enough.
+///
+/// # Errors
+/// Any other failure to write, such as a full disk.
+pub fn print(result: impl Display) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    match writeln!(stdout, "{result}").and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write to stdout"),
+        _ => Ok(()),
+    }
+}
+
+/// Prints a result as one JSON object on one line.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_json(result: &impl Serialize) -> anyhow::Result<()> {
+    print(serde_json::to_string(result)?)
+}
+
+/// Reads the configuration that `--config` names.
+///
+/// # Errors
+/// What is wrong with it, with file, line, key, value and cure.
+pub fn load_config(path: &Path, purpose: Purpose) -> anyhow::Result<Config> {
+    Ok(Config::load(path, purpose)?)
+}
+
+fn print_error(error: &str) {
+    let _ = print_json(&serde_json::json!({ "version": 1, "error": error })); // the text on stderr and the status remain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+}

@@ -1,1 +1,4 @@
-//! (to come)
+//! What stands above a running switch: its configuration, the control socket, and a look at the machine it is to run on.
+
+pub mod config;
+pub mod units;

@@ -167,7 +167,7 @@ fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 
 /// In the largest unit that divides the value.
 fn print(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
-    match units.iter().rev().find(|(_, factor)| value != 0 && value % factor == 0) {
+    match units.iter().rev().find(|(_, factor)| value != 0 && value.is_multiple_of(*factor)) {
         Some((unit, factor)) => write!(f, "{}{unit}", value / factor),
         None => write!(f, "0{}", units[0].0),
     }

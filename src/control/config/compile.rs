@@ -212,6 +212,7 @@ impl Compiler {
             only_below_kmin: table.only_below_kmin,
             gap_ns: time(table.gap, &key.name("gap"))?,
             epoch_ns: 1 << shift,
+            gold_idle_ns: time(table.gold_idle, &key.name("gold_idle"))?,
             recovery_ns: time(table.recovery, &key.name("recovery"))?,
         })
     }

@@ -154,6 +154,8 @@ pub struct SymphonyTable {
     pub policy: PolicyName,
     /// Of heads, for `blind`.
     pub blind_probability: f64,
+    /// After which `gold` forgets a flow.
+    pub gold_idle: Duration,
     /// T, in steps.
     pub threshold: f64,
     /// QTHR, fraction of kmin; 0 = any non-empty queue.
@@ -278,6 +280,7 @@ impl Default for SymphonyTable {
             enabled: true,
             policy: PolicyName::OwnerMin,
             blind_probability: 0.5,
+            gold_idle: Duration(20_000_000),
             threshold: 0.5,
             queue: 0.25,
             only_below_kmin: false,

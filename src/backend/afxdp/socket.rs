@@ -1,6 +1,6 @@
 //! AF_XDP sockets on the one UMEM: a port's four rings, and the anchor that lets ports come and go.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
@@ -15,9 +15,11 @@ use crate::dataplane::PortId;
 /// What a kick of the transmit ring came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kick {
-    /// The kernel took what it could.
+    /// The kernel has taken everything.
     Done,
-    /// The kernel will take more later: its socket buffer or the completion ring is full.
+    /// It took some, and will take more later.
+    Progress,
+    /// It takes nothing now: its socket buffer, the completion ring or the device's queue is full.
     Busy,
     /// The interface is down or gone.
     Down,
@@ -30,8 +32,10 @@ pub struct PortSocket {
     rx: RxQueue,
     fill: FillQueue,
     comp: CompQueue,
-    /// In the transmit ring and not yet taken by the kernel, as far as we know.
+    /// Whether frames in the transmit ring may wait for a kick.
     unsent: bool,
+    /// Frames that the device refused.
+    refused: u64,
 }
 
 impl PortSocket {
@@ -48,7 +52,7 @@ impl PortSocket {
             error => error.to_string(),
         })?;
         let (fill, comp) = rings.ok_or_else(|| "another port is bound to the same queue".to_string())?;
-        let mut socket = PortSocket { port, tx, rx, fill, comp, unsent: false };
+        let mut socket = PortSocket { port, tx, rx, fill, comp, unsent: false, refused: 0 };
         socket.refill(pool);
         Ok(socket)
     }
@@ -78,41 +82,49 @@ impl PortSocket {
         self.tx.nb_free_exact() as usize
     }
 
-    /// Puts frames into the transmit ring until it is full. Call [`Self::kick`] after it.
-    pub fn transmit(&mut self, pool: &mut Pool, frames: &mut VecDeque<Frame>) -> usize {
-        let sent = pool.transmit(self.port, &mut self.tx, frames);
-        self.unsent |= sent > 0;
-        sent
+    /// Puts frames into the transmit ring, which must have room for them. Call [`Self::kick`] after it.
+    pub fn transmit(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) {
+        self.unsent |= !frames.is_empty();
+        pool.transmit(self.port, &mut self.tx, frames);
     }
 
-    /// Whether frames in the transmit ring still wait for a kick.
+    /// Whether frames in the transmit ring may wait for a kick.
     pub fn unsent(&self) -> bool {
         self.unsent
     }
 
-    /// Makes the kernel send what is in the transmit ring, which in copy mode happens inside the call and for at most 32
-    /// frames each time. Takes back what is complete.
-    ///
-    /// # Errors
-    /// A failure that is neither "later" nor "down".
-    pub fn kick(&mut self, pool: &mut Pool) -> io::Result<Kick> {
+    /// Frames that the device refused; they count as sent elsewhere.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Makes the kernel send what is in the transmit ring, and takes back what is complete. In copy mode sending happens
+    /// inside of the call, for at most 32 frames each time, so the call is repeated as long as it gets on.
+    pub fn kick(&mut self, pool: &mut Pool) -> Kick {
+        let mut progress = false;
         while self.unsent {
-            // xsk-rs's own `wakeup` swallows ENETDOWN and EAGAIN, which mean different things here.
+            let before = self.transmit_room();
+            // xsk-rs's own `wakeup` takes ENETDOWN and EAGAIN for success, which mean different things here.
             // SAFETY: an empty message on our own descriptor; no pointer is read.
             let status =
                 unsafe { libc::sendto(self.fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
-            let error = (status < 0).then(io::Error::last_os_error);
+            let error = if status < 0 { io::Error::last_os_error().raw_os_error() } else { None };
             self.complete(pool);
-            self.unsent = self.transmit_room() < RING_FRAMES as usize;
-            match error.as_ref().and_then(io::Error::raw_os_error) {
-                None => {}
-                // EBUSY: the device dropped one frame and the kernel stopped there; the rest of the ring is for the next kick.
-                Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS) => return Ok(Kick::Busy),
-                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => return Ok(Kick::Down),
-                Some(_) => return Err(error.unwrap_or_else(io::Error::last_os_error)),
+            let after = self.transmit_room();
+            self.unsent = after < RING_FRAMES as usize;
+            match error {
+                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => return Kick::Down,
+                // The device refused one frame, which is gone; the kernel stopped there.
+                Some(libc::EBUSY) => self.refused += 1,
+                // Nothing, or EAGAIN and ENOBUFS: "later", also said after 32 frames.
+                _ => {}
             }
+            if after == before {
+                return if progress { Kick::Progress } else { Kick::Busy };
+            }
+            progress = true;
         }
-        Ok(Kick::Done)
+        Kick::Done
     }
 
     /// The kernel's `XDP_STATISTICS`, by its names.

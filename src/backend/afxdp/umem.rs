@@ -26,6 +26,9 @@ pub const MAX_FRAME_BYTES: usize = CHUNK_BYTES - XDP_HEADROOM - FRAME_HEADROOM a
 /// Descriptors of each of a port's four rings.
 pub const RING_FRAMES: u32 = 2048;
 
+/// Frames that move between the switch and a ring at once.
+pub const BATCH: usize = 64;
+
 /// Where a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -99,7 +102,7 @@ impl Pool {
             free: (0..blank.len() as u32).rev().collect(),
             in_switch: 0,
             base,
-            batch: vec![FrameDesc::default(); 64].into(),
+            batch: vec![FrameDesc::default(); BATCH].into(),
             blank: blank.into(),
         })
     }
@@ -151,8 +154,9 @@ impl Pool {
             // SAFETY: the frames are of this UMEM and were free, so nobody holds a `Frame` of theirs.
             let produced = unsafe { fill.produce(&self.batch[..count]) };
             debug_assert_eq!(produced, count, "the ring had room");
-            for at in produced..count {
-                self.take_back(self.batch[at].addr());
+            for desc in &self.batch[produced..count] {
+                self.places[desc.addr() / CHUNK_BYTES] = Place::Free;
+                self.free.push((desc.addr() / CHUNK_BYTES) as u32);
             }
             total += produced;
         }
@@ -171,33 +175,19 @@ impl Pool {
         }
     }
 
-    /// Hands frames to the kernel to send, from the front of `frames`, until the ring is full.
-    pub fn transmit(
-        &mut self,
-        port: PortId,
-        tx: &mut TxQueue,
-        frames: &mut std::collections::VecDeque<Frame>,
-    ) -> usize {
-        let mut total = 0;
-        loop {
-            let count = frames.len().min(self.batch.len());
-            for (desc, frame) in self.batch.iter_mut().zip(frames.iter()) {
-                *desc = frame.0;
-            }
-            let room = (tx.nb_free_exact() as usize).min(count);
-            if room == 0 {
-                return total;
-            }
-            // SAFETY: the frames are of this UMEM and we own their `Frame`s, which end here.
-            let produced = unsafe { tx.produce(&self.batch[..room]) };
-            for frame in frames.drain(..produced) {
-                self.places[frame.0.addr() / CHUNK_BYTES].pass(Place::Switch, Place::Transmit(port));
-            }
-            self.in_switch -= produced;
-            total += produced;
-            if produced < room {
-                return total;
-            }
+    /// Hands frames to the kernel to send. At most [`BATCH`], and no more than the ring has room for; frames beyond that go
+    /// back to the pool, unsent.
+    pub fn transmit(&mut self, port: PortId, tx: &mut TxQueue, frames: &mut Vec<Frame>) {
+        let count = frames.len().min(tx.nb_free_exact() as usize).min(BATCH);
+        debug_assert_eq!(count, frames.len(), "the caller asks for room first");
+        for (desc, frame) in self.batch.iter_mut().zip(frames.iter()) {
+            *desc = frame.0;
+        }
+        // SAFETY: the frames are of this UMEM and we own their `Frame`s, which end here.
+        let sent = unsafe { tx.produce(&self.batch[..count]) };
+        for (at, frame) in frames.drain(..).enumerate() {
+            let to = if at < sent { Place::Transmit(port) } else { Place::Free };
+            self.leave(frame, to);
         }
     }
 
@@ -252,9 +242,14 @@ impl Pool {
         Some(Frame(self.blank[chunk]))
     }
 
-    fn take_back(&mut self, addr: usize) {
-        self.places[addr / CHUNK_BYTES] = Place::Free;
-        self.free.push((addr / CHUNK_BYTES) as u32);
+    /// A frame leaves the switch.
+    fn leave(&mut self, frame: Frame, to: Place) {
+        let chunk = frame.0.addr() / CHUNK_BYTES;
+        self.places[chunk].pass(Place::Switch, to);
+        self.in_switch -= 1;
+        if to == Place::Free {
+            self.free.push(chunk as u32);
+        }
     }
 
     /// Sets a frame's length and gives its bytes.
@@ -304,10 +299,7 @@ impl Frames for Pool {
     }
 
     fn free(&mut self, frame: Frame) {
-        let chunk = frame.0.addr() / CHUNK_BYTES;
-        self.places[chunk].pass(Place::Switch, Place::Free);
-        self.in_switch -= 1;
-        self.free.push(chunk as u32);
+        self.leave(frame, Place::Free);
     }
 }
 

@@ -1,0 +1,295 @@
+//! The one worker over all ports: takes frames in, runs them through the switch, sends what is due, sleeps otherwise.
+//!
+//! ```text
+//! pass: for each port    what is due leaves the switch -> transmit ring -> kick          (before anything comes in, see `Switch`)
+//!       for each port    receive ring -> metadata, L2/L3 -> switch;  free frames -> fill ring
+//!       nothing done?    sleep until a frame comes in or the next departure
+//! ```
+//!
+//! Back-pressure: nothing leaves a port's queue before the kernel has taken what the port was given before. So packets
+//! wait where they are seen, in the queue, not in a ring.
+
+use std::io;
+
+use super::error::Error;
+use super::netdev::{self, Netdev};
+use super::port::{Port, Readiness};
+use super::sleep::{self, Sleeper};
+use super::socket::{Anchor, PortSocket};
+use super::umem::{BATCH, Frame, Pool};
+use crate::backend::xdp::{Kernel, Metadata};
+use crate::dataplane::{DropReason, Frames, Function, Nanos, NoTrace, PortId, Roce, Switch, SwitchConfig, parse_l2_l3};
+
+/// Looks at the interfaces so often.
+const LOOK_NS: Nanos = 1_000_000_000;
+/// Tries a port again that the kernel takes nothing for.
+const RETRY_NS: Nanos = 100_000;
+/// Frames kept out of the queues, so that fill rings never run dry because one port's queue holds all frames.
+const RESERVE_PER_PORT: usize = BATCH;
+/// A debug build counts all frames every so many passes.
+const AUDIT_PASSES: u64 = 256;
+
+/// The worker. `F` are the functions in the switch's stages.
+pub struct Worker<F> {
+    pub(super) switch: Switch<F, Frame>,
+    pub(super) ports: Vec<Port>,
+    pub(super) pool: Pool,
+    pub(super) kernel: Kernel,
+    netdev: Netdev,
+    sleeper: Sleeper,
+    received: Vec<Frame>,
+    departing: Vec<Frame>,
+    look_at: Nanos,
+    passes: u64,
+    _anchor: Anchor,
+}
+
+impl<F: Function> Worker<F> {
+    /// Opens and attaches all ports, whose interfaces must exist. `ports` and the ports of `config` go together.
+    ///
+    /// # Errors
+    /// When a port cannot be opened.
+    pub fn new(
+        config: &SwitchConfig,
+        ports: Vec<Port>,
+        functions: F,
+        kernel: Kernel,
+        netdev: Netdev,
+        pool: Pool,
+    ) -> Result<Self, Error> {
+        let anchor = Anchor::new(pool.umem())?;
+        let mut worker = Worker {
+            switch: Switch::new(config, functions),
+            ports,
+            pool,
+            kernel,
+            netdev,
+            sleeper: Sleeper::default(),
+            received: Vec::with_capacity(BATCH),
+            departing: Vec::with_capacity(BATCH),
+            look_at: sleep::now() + LOOK_NS,
+            passes: 0,
+            _anchor: anchor,
+        };
+        for id in 0..worker.ports.len() {
+            worker.open(id).map_err(|reason| {
+                let Port { name, interface, .. } = &worker.ports[id];
+                Error::Socket { port: name.clone(), interface: interface.clone(), reason }
+            })?;
+            worker.set_up(id);
+        }
+        Ok(worker)
+    }
+
+    /// One round over all ports. Returns whether there was anything to do.
+    pub fn pass(&mut self) -> bool {
+        let now = sleep::now();
+        let mut worked = false;
+        for id in 0..self.ports.len() {
+            worked |= self.send(id, now);
+        }
+        for id in 0..self.ports.len() {
+            worked |= self.receive(id, now);
+        }
+        if now >= self.look_at {
+            self.look_at_interfaces(now);
+        }
+        self.passes += 1;
+        if cfg!(debug_assertions) && self.passes.is_multiple_of(AUDIT_PASSES) {
+            self.audit();
+        }
+        worked
+    }
+
+    /// Sleeps until there may be something to do, at most `limit_ns`.
+    ///
+    /// # Errors
+    /// When the kernel refuses to poll.
+    pub fn sleep(&mut self, limit_ns: Nanos) -> io::Result<()> {
+        let now = sleep::now();
+        let mut until = (now + limit_ns).min(self.look_at);
+        for id in self.switch.backlog().iter() {
+            let due = match self.ports.get(usize::from(id)) {
+                Some(port) if port.is_blocked() => Some(now + RETRY_NS),
+                _ => self.switch.next_departure(id),
+            };
+            until = until.min(due.unwrap_or(until));
+        }
+        if until > now && self.sleeper.sleep(until - now)? {
+            self.look_at = now;
+        }
+        Ok(())
+    }
+
+    /// Checks that no frame is lost: what the switch has queued is what the pool knows to be in the switch.
+    ///
+    /// # Panics
+    /// When a frame has leaked.
+    pub fn audit(&self) {
+        let census = self.pool.census(None);
+        let queued = self.switch.counters().conservation.queued;
+        assert_eq!(census.switch as u64, queued, "frames in the switch and packets queued");
+        assert_eq!(census.switch, self.pool.in_switch());
+        assert_eq!(census.free, self.pool.available());
+        assert!(self.switch.counters().conservation.holds(), "{:?}", self.switch.counters().conservation);
+    }
+
+    /// Sends what is due at one port. Returns whether it did anything.
+    fn send(&mut self, id: usize, now: Nanos) -> bool {
+        let port = &mut self.ports[id];
+        let port_id = id as PortId;
+        let (up, longest) = (port.is_up(), port.longest_frame());
+        let Some(socket) = port.socket.as_mut() else { return false };
+        if up && socket.unsent() {
+            match port.push(&mut self.pool, now) {
+                Readiness::Ready => {}
+                Readiness::Blocked => return false,
+                Readiness::Stalled => return self.discard_due(port_id, now),
+                Readiness::Down => {
+                    self.look_at = now;
+                    return false;
+                }
+            }
+        } else {
+            socket.complete(&mut self.pool);
+        }
+        if !up || !self.switch.backlog().contains(port_id) {
+            return false;
+        }
+        let Some(socket) = port.socket.as_mut() else { return false };
+        let room = socket.transmit_room().min(BATCH);
+        while self.departing.len() < room {
+            let Some(departure) = self.switch.dequeue(port_id, now, &mut self.pool, &mut NoTrace) else { break };
+            if departure.phv.frame_bytes > longest {
+                self.switch.drop_departure(departure, DropReason::TooLong, &mut self.pool, &mut NoTrace);
+            } else {
+                self.departing.push(departure.frame);
+            }
+        }
+        if self.departing.is_empty() {
+            return false;
+        }
+        socket.transmit(&mut self.pool, &mut self.departing);
+        if port.push(&mut self.pool, now) == Readiness::Down {
+            self.look_at = now;
+        }
+        true
+    }
+
+    /// Drops what is due at a port whose peer takes nothing.
+    #[cold]
+    fn discard_due(&mut self, port: PortId, now: Nanos) -> bool {
+        let mut dropped = false;
+        while let Some(departure) = self.switch.dequeue(port, now, &mut self.pool, &mut NoTrace) {
+            self.switch.drop_departure(departure, DropReason::TxStalled, &mut self.pool, &mut NoTrace);
+            dropped = true;
+        }
+        dropped
+    }
+
+    /// Takes one batch from one port through ingress and gives the kernel new frames. Returns whether there were any.
+    fn receive(&mut self, id: usize, now: Nanos) -> bool {
+        let Some(socket) = self.ports[id].socket.as_mut() else { return false };
+        socket.receive(&mut self.pool, &mut self.received);
+        if self.received.is_empty() {
+            return false;
+        }
+        let reserve = RESERVE_PER_PORT * self.ports.len();
+        for frame in self.received.drain(..) {
+            let port = id as PortId;
+            if self.pool.available() < reserve {
+                self.switch.drop_received(port, frame, DropReason::BufferFull, &mut self.pool, &mut NoTrace);
+                continue;
+            }
+            let metadata = Metadata::from_bytes(&self.pool.metadata(&frame));
+            match parse_l2_l3(self.pool.bytes(&frame), port, metadata.received_at) {
+                Ok(mut phv) => {
+                    phv.bridged = metadata.bridged;
+                    phv.roce = roce(&metadata);
+                    self.switch.ingress(now, phv, frame, &mut self.pool, &mut NoTrace);
+                }
+                Err(reason) => self.switch.drop_received(port, frame, reason, &mut self.pool, &mut NoTrace),
+            }
+        }
+        if let Some(socket) = self.ports[id].socket.as_mut() {
+            socket.refill(&mut self.pool);
+        }
+        true
+    }
+
+    /// Sees which interfaces came, went, or changed.
+    fn look_at_interfaces(&mut self, now: Nanos) {
+        self.look_at = now + LOOK_NS;
+        for id in 0..self.ports.len() {
+            let port = &mut self.ports[id];
+            let was_up = port.is_up();
+            let before = port.seen;
+            port.seen = self.netdev.look_up(&port.interface);
+            if before.map(|seen| seen.index) != port.seen.map(|seen| seen.index) || port.socket.is_none() {
+                if port.socket.is_some() {
+                    tracing::warn!(port = %port.name, interface = %port.interface, "the interface was removed");
+                    self.kernel.detach(id as PortId);
+                    port.close(&mut self.pool);
+                }
+                if self.ports[id].seen.is_some() {
+                    match self.open(id) {
+                        Ok(()) => tracing::info!(port = %self.ports[id].name, "attached again"),
+                        Err(reason) => tracing::warn!(port = %self.ports[id].name, "cannot attach again: {reason}"),
+                    }
+                }
+                self.watch_sockets();
+            }
+            if self.ports[id].is_up() != was_up {
+                self.set_up(id);
+            }
+        }
+    }
+
+    /// Binds a socket, then lets the kernel side send frames to it.
+    fn open(&mut self, id: usize) -> Result<(), String> {
+        let port = &mut self.ports[id];
+        let port_id = id as PortId;
+        let socket = PortSocket::open(&mut self.pool, port_id, &port.interface)?;
+        let fd = socket.fd();
+        port.socket = Some(socket);
+        let attached = self
+            .kernel
+            .set_socket(port_id, 0, fd)
+            .and_then(|()| self.kernel.attach(port_id, &self.ports[id].interface))
+            .map_err(|error| error.to_string());
+        if attached.is_err() {
+            self.ports[id].close(&mut self.pool);
+        }
+        self.watch_sockets();
+        attached
+    }
+
+    fn watch_sockets(&mut self) {
+        self.sleeper.watch(self.ports.iter().filter_map(|port| port.socket.as_ref()).map(PortSocket::fd));
+    }
+
+    /// Tells the switch, and whoever reads the log, whether a port works.
+    fn set_up(&mut self, id: usize) {
+        let port = &self.ports[id];
+        let up = port.is_up();
+        self.switch.set_port_up(id as PortId, up);
+        if up {
+            tracing::info!(port = %port.name, interface = %port.interface, "up");
+        } else {
+            tracing::warn!(port = %port.name, interface = %port.interface, "down");
+            self.switch.flush_port(id as PortId, &mut self.pool, &mut NoTrace);
+        }
+    }
+}
+
+/// The RoCEv2 part, as far as the stages after tracking look at it: the kernel side has read the rest. A SEND_FIRST of PSN 0
+/// looks like none, which makes no difference to them.
+fn roce(metadata: &Metadata) -> Option<Roce> {
+    let found = metadata.opcode.0 != 0 || metadata.psn != 0;
+    found.then(|| Roce { opcode: metadata.opcode, psn: metadata.psn, ..Roce::default() })
+}
+
+/// The interfaces that exist, for people.
+pub fn existing() -> String {
+    netdev::names().join(", ")
+}

@@ -52,8 +52,7 @@ struct edge {
 };
 
 struct flow_key {
-	__u8 src[16];
-	__u8 dst[16];
+	struct edge_key edge;
 	__u32 dest_qpn;
 };
 
@@ -71,7 +70,8 @@ struct job_config {
 	__u8 epoch_shift;		/* epoch = 2^shift ns */
 	__u8 path_mtu_shift;		/* path MTU = 2^shift bytes: PSNs that a READ takes */
 	__u16 requests_per_step;	/* a power of two for STEP_IMM */
-	__u16 reserved;
+	__u8 request_shift;		/* log2(requests_per_step), STEP_IMM only */
+	__u8 reserved;
 	__u32 steps_per_collective;
 	__u32 packets_per_step;		/* 0: not known */
 	__u32 reciprocal;		/* ceil(2^32 / packets_per_step), saturating */

@@ -7,6 +7,8 @@
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
 #include "maps.h"
+#include "parse.h"
+#include "track.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -17,11 +19,28 @@ static __always_inline int drop(struct stats *count, enum drop_reason reason)
 	return XDP_DROP;
 }
 
+/* Parses and tracks; what it finds goes before the frame. */
+static __always_inline void inspect(struct cursor *at, struct stats *count, struct packet_metadata *meta)
+{
+	struct packet_metadata found = { .received_at = bpf_ktime_get_ns(), .flags = META_TRACKED };
+	struct roce roce;
+
+	if (parse_roce(at, &roce)) {
+		found.opcode = roce.opcode;
+		found.psn = roce.psn;
+		track(&roce, found.received_at, count, &found);
+	} else {
+		count->not_roce++;
+	}
+	*meta = found;
+}
+
 SEC("xdp")
 int symphony(struct xdp_md *ctx)
 {
-	struct packet_metadata *meta;
 	__u32 zero = 0, ifindex = ctx->ingress_ifindex, key;
+	struct packet_metadata *meta;
+	struct cursor at;
 	struct stats *count;
 	struct port *port;
 
@@ -39,12 +58,13 @@ int symphony(struct xdp_md *ctx)
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
 		return drop(count, DROP_NO_HEADROOM);
 	meta = (void *)(long)ctx->data_meta;
-	if ((void *)(meta + 1) > (void *)(long)ctx->data)
+	at.pos = (void *)(long)ctx->data;
+	at.end = (void *)(long)ctx->data_end;
+	if ((void *)(meta + 1) > at.pos)
 		return drop(count, DROP_NO_HEADROOM);
 
-	__builtin_memset(meta, 0, sizeof(*meta));
-	meta->received_at = bpf_ktime_get_ns();
-
+	/* Only what goes on is tracked: a packet lost here is a gap, like one lost before us. */
+	inspect(&at, count, meta);
 	count->redirected++;
 	return bpf_redirect_map(&xsks, key, XDP_DROP);
 }

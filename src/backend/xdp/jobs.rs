@@ -10,38 +10,53 @@ use super::skel::types;
 use super::state::{Flow, StateError};
 use super::{FlowState, JobConfig, JobState};
 use crate::dataplane::{IpAddress, Nanos};
-
-/// One edge of a job's ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Edge {
-    /// Sender.
-    pub src: IpAddress,
-    /// Receiver.
-    pub dst: IpAddress,
-    /// Of the sender in the ring.
-    pub rank: u16,
-}
+use crate::functions::symphony::{CompiledJob, StepSource, tick};
 
 /// Flows that were silent for so long are forgotten.
 const FLOW_AGE_TICKS: u32 = (60_000_000_000u64 >> 10) as u32;
 
-/// Time as the registers have it: units of 1024 ns, modulo 2^32.
-fn tick(now: Nanos) -> u32 {
-    (now >> 10) as u32
+impl From<&CompiledJob> for JobConfig {
+    fn from(job: &CompiledJob) -> Self {
+        JobConfig {
+            enabled: job.enabled.into(),
+            // In the order of `enum step_source`.
+            step_source: match job.step_source {
+                StepSource::Message => 0,
+                StepSource::Psn => 1,
+                StepSource::Imm => 2,
+                StepSource::UdpSport => 3,
+            },
+            epoch_shift: job.epoch_shift,
+            path_mtu_shift: job.path_mtu_shift,
+            requests_per_step: job.requests_per_step,
+            request_shift: job.requests_per_step.max(1).ilog2() as u8,
+            reserved: 0,
+            steps_per_collective: job.steps_per_collective,
+            packets_per_step: job.packets_per_step,
+            reciprocal: job.reciprocal,
+            idle_ticks: job.idle_ticks,
+        }
+    }
 }
 
 impl Kernel {
-    /// Puts a job into a free slot. It is not armed until it has been idle once.
+    /// Puts a job into a free slot, with the edges of its ring: (source, destination, rank of the source). It is not armed
+    /// until it has been idle once.
     ///
     /// # Errors
     /// When an edge belongs to another job, or a map refuses; then nothing of the job stays.
-    pub fn install_job(&mut self, slot: u16, job: &JobConfig, edges: &[Edge], now: Nanos) -> Result<(), StateError> {
+    pub fn install_job(
+        &mut self,
+        slot: u16,
+        job: &CompiledJob,
+        edges: impl IntoIterator<Item = (IpAddress, IpAddress, u16)>,
+        now: Nanos,
+    ) -> Result<(), StateError> {
         self.job_state.write(slot.into(), &JobState { last_tick: tick(now), ..JobState::default() });
-        self.write_job(slot, job)?;
-        for edge in edges {
-            let key = types::edge_key { src: edge.src, dst: edge.dst };
-            let value = types::edge { job: slot, rank: edge.rank };
-            if let Err(e) = self.skel.maps.edges.update(key.as_bytes(), value.as_bytes(), MapFlags::NO_EXIST) {
+        self.configure_job(slot, job)?;
+        for (src, dst, rank) in edges {
+            let (key, edge) = (types::edge_key { src, dst }, types::edge { job: slot, rank });
+            if let Err(e) = self.skel.maps.edges.update(key.as_bytes(), edge.as_bytes(), MapFlags::NO_EXIST) {
                 self.remove_job(slot)?;
                 return Err(StateError::new("edges", e));
             }
@@ -49,15 +64,19 @@ impl Kernel {
         Ok(())
     }
 
-    /// Replaces the configuration of a job that is installed, its edges apart.
+    /// Replaces the constants of a job that is installed; its state stays.
     ///
     /// # Errors
     /// When the map refuses.
-    pub fn write_job(&mut self, slot: u16, job: &JobConfig) -> Result<(), StateError> {
+    pub fn configure_job(&mut self, slot: u16, job: &CompiledJob) -> Result<(), StateError> {
+        self.write_config(slot, &job.into())
+    }
+
+    fn write_config(&mut self, slot: u16, config: &JobConfig) -> Result<(), StateError> {
         self.skel
             .maps
             .jobs
-            .update(&u32::from(slot).to_ne_bytes(), job.as_bytes(), MapFlags::ANY)
+            .update(&u32::from(slot).to_ne_bytes(), config.as_bytes(), MapFlags::ANY)
             .map_err(|e| StateError::new("jobs", e))
     }
 
@@ -66,7 +85,7 @@ impl Kernel {
     /// # Errors
     /// When a map refuses.
     pub fn remove_job(&mut self, slot: u16) -> Result<(), StateError> {
-        self.write_job(slot, &JobConfig::default())?; // from here on its packets are not tracked
+        self.write_config(slot, &JobConfig::default())?; // from here on its packets are not tracked
         let edges = &self.skel.maps.edges;
         let of_job: Vec<Vec<u8>> = edges
             .keys()
@@ -100,7 +119,7 @@ impl Kernel {
 
     /// Takes a flow out of the tables and gives its slot back.
     fn forget(&mut self, flow: &Flow) -> Result<(), StateError> {
-        let key = types::flow_key { src: flow.src, dst: flow.dst, dest_qpn: flow.dest_qpn };
+        let key = types::flow_key { edge: types::edge_key { src: flow.src, dst: flow.dst }, dest_qpn: flow.dest_qpn };
         self.skel.maps.flows.delete(key.as_bytes()).map_err(|e| StateError::new("flows", e))?;
         self.disown(flow);
         self.flow_state.write(flow.slot as usize, &FlowState::default());

@@ -1,7 +1,7 @@
 //! A BPF array in our address space.
 
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -66,11 +66,11 @@ unsafe impl<T> Sync for Mapped<T> {}
 
 impl<T: Plain> Mapped<T> {
     const WORDS: usize = {
-        assert!(size_of::<T>() % 8 == 0, "the kernel rounds array values up to 8 bytes");
+        assert!(size_of::<T>().is_multiple_of(8), "the kernel rounds array values up to 8 bytes");
         size_of::<T>() / 8
     };
 
-    pub(super) fn new(map: &(impl MapCore + AsFd)) -> Result<Self, StateError> {
+    pub(super) fn new(map: &impl MapCore) -> Result<Self, StateError> {
         let name = map.name().to_string_lossy().into_owned();
         if map.value_size() as usize != size_of::<T>() {
             return Err(StateError::new(&name, "the value's size is not that of the struct"));

@@ -18,14 +18,13 @@ mod metadata;
 mod ports;
 mod state;
 
-pub use jobs::Edge;
 pub use load::{Kernel, LoadError};
 pub use metadata::{METADATA_BYTES, Metadata};
 pub use ports::{PeerPass, PeerPassError, PortError};
 pub use skel::types::{flow_state as FlowState, job_config as JobConfig, job_state as JobState};
 pub use state::{Flow, StateError, Stats};
 
-#[allow(missing_docs, clippy::all)]
+#[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)] // generated
 mod skel {
     include!(concat!(env!("OUT_DIR"), "/symphony.skel.rs"));
 }

@@ -92,7 +92,7 @@ impl Kernel {
             let slot = u32::from_ne_bytes(slot.try_into().ok()?);
             let key = types::flow_key::from_bytes(&bytes)?;
             let state = self.flow_state.read(slot as usize)?;
-            Some(Flow { src: key.src, dst: key.dst, dest_qpn: key.dest_qpn, slot, state })
+            Some(Flow { src: key.edge.src, dst: key.edge.dst, dest_qpn: key.dest_qpn, slot, state })
         };
         flows.keys().filter_map(read).collect()
     }

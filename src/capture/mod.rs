@@ -3,6 +3,8 @@
 //! Knows files and frames, not what is in a frame.
 
 mod read;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub use read::{Packet, Reader};

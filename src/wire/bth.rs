@@ -235,3 +235,98 @@ impl Repr {
         Ok(HEADER_LEN)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::vectors;
+    use super::*;
+
+    /// What follows the UDP header of an IPv4 frame.
+    fn datagram(hex: &str) -> Vec<u8> {
+        vectors::bytes(hex).split_off(42)
+    }
+
+    #[test]
+    fn a_cnp_is_read() {
+        let bytes = datagram(vectors::CNP_V4);
+        let bth = Packet::new_checked(&bytes[..]).expect("whole");
+        assert!(bth.opcode().is_cnp() && bth.becn() && !bth.fecn() && !bth.ack_request() && !bth.solicited());
+        assert_eq!((bth.pkey(), bth.dest_qpn(), bth.psn(), bth.pad_count()), (0xffff, 0x118, 0, 0));
+        assert_eq!(bth.payload(), Some(&[0; 16][..]));
+        assert_eq!((bth.reth(), bth.aeth(), bth.immediate()), (None, None, None));
+    }
+
+    #[test]
+    fn a_read_request_is_read() {
+        let bytes = datagram(vectors::READ_REQUEST_V4);
+        let bth = Packet::new_checked(&bytes[..]).expect("whole");
+        assert_eq!((bth.opcode(), bth.dest_qpn(), bth.psn()), (Opcode::READ_REQUEST, 0x11, 0x54cb63));
+        assert!(bth.ack_request());
+        assert_eq!(bth.reth(), Some(Reth { va: 0x7fee_260f_b000, rkey: 0x2b8, dma_len: 0x1_0000 }));
+        assert_eq!(bth.payload(), Some(&[][..]));
+    }
+
+    #[test]
+    fn padding_and_icrc_are_no_payload() {
+        let bytes = datagram(vectors::UC_SEND_V4);
+        let bth = Packet::new_checked(&bytes[..]).expect("whole");
+        assert!(bth.pad_count() == 2 && bth.migrated() && !bth.solicited());
+        assert_eq!(bth.payload().map(<[u8]>::len), Some(18));
+        assert_eq!(bth.payload(), Some(&bytes[12..30]));
+    }
+
+    #[test]
+    fn extension_headers_stand_in_their_order() {
+        let mut bytes = [0; 12 + 28 + 4];
+        let headers: Vec<u8> = (1..=28).collect();
+        bytes[12..40].copy_from_slice(&headers);
+        let mut with = |opcode: u8| {
+            bytes[0] = opcode;
+            Packet::new_checked(bytes).expect("whole")
+        };
+        let atomic = AtomicEth {
+            va: 0x0102030405060708,
+            rkey: 0x090a0b0c,
+            swap_or_add: 0x0d0e0f1011121314,
+            compare: 0x15161718191a1b1c,
+        };
+        assert_eq!(with(0x13).atomic_eth(), Some(atomic));
+        assert_eq!(with(0x12).aeth(), Some(Aeth { syndrome: 1, msn: 0x020304 }));
+        assert_eq!(with(0x12).atomic_ack_eth(), Some(0x05060708090a0b0c));
+        assert_eq!(with(0x0b).reth().map(|reth| reth.dma_len), Some(0x0d0e0f10));
+        assert_eq!(with(0x0b).immediate(), Some(0x11121314));
+        assert_eq!(with(0x09).immediate(), Some(0x01020304));
+        assert_eq!(with(0x17).ieth(), Some(0x01020304));
+        assert_eq!(with(0x65).deth(), Some(Deth { qkey: 0x01020304, src_qpn: 0x060708 }));
+        assert_eq!(with(0x65).immediate(), Some(0x090a0b0c));
+    }
+
+    #[test]
+    fn what_is_cut_off_is_not_there() {
+        let bytes = datagram(vectors::READ_REQUEST_V4);
+        assert_eq!(Packet::new_checked(&bytes[..11]).err(), Some(Error::Truncated("BTH")));
+        let bth = Packet::new_checked(&bytes[..27]).expect("a whole BTH");
+        assert_eq!((bth.headers_are_whole(), bth.reth(), bth.payload()), (false, None, None));
+        let bth = Packet::new_checked(&bytes[..28]).expect("a whole BTH");
+        assert_eq!((bth.headers_are_whole(), bth.reth().is_some(), bth.payload()), (true, true, None));
+    }
+
+    #[test]
+    fn a_written_header_is_read_again() {
+        let repr = Repr {
+            opcode: Opcode::WRITE_LAST_IMM,
+            solicited: true,
+            pad_count: 3,
+            pkey: 0x7fff,
+            fecn: true,
+            becn: true,
+            dest_qpn: 0xabcdef,
+            ack_request: true,
+            psn: 0xfffff0,
+        };
+        let mut bytes = [0xaa; HEADER_LEN];
+        assert_eq!(repr.emit(&mut bytes), Ok(HEADER_LEN));
+        assert_eq!(bytes, [0x09, 0xb0, 0x7f, 0xff, 0xc0, 0xab, 0xcd, 0xef, 0x80, 0xff, 0xff, 0xf0]);
+        assert_eq!(Repr::parse(&Packet::new_checked(bytes).expect("whole")), repr);
+    }
+}

@@ -164,3 +164,50 @@ impl Repr {
         Ok(len)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESSES: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+
+    fn frame(rest: &[u8]) -> Vec<u8> {
+        [&ADDRESSES[..], rest].concat()
+    }
+
+    #[test]
+    fn the_ethertype_stands_behind_up_to_two_tags() {
+        for (rest, tags, ethertype) in [
+            (&[0x08, 0x00, 0x45][..], &[][..], IPV4),
+            (&[0x81, 0x00, 0xa0, 0x05, 0x86, 0xdd, 0x60], &[Tag { tpid: TPID_CUSTOMER, tci: 0xa005 }], IPV6),
+            (
+                &[0x88, 0xa8, 0, 1, 0x81, 0x00, 0, 2, 0x89, 0x15, 0x60],
+                &[Tag { tpid: TPID_SERVICE, tci: 1 }, Tag { tpid: TPID_CUSTOMER, tci: 2 }],
+                ROCE_V1,
+            ),
+            (
+                &[0x81, 0x00, 0, 1, 0x81, 0x00, 0, 2, 0x81, 0x00, 0, 3, 0x08, 0x00],
+                &[Tag { tpid: TPID_CUSTOMER, tci: 1 }, Tag { tpid: TPID_CUSTOMER, tci: 2 }],
+                TPID_CUSTOMER,
+            ),
+        ] {
+            let bytes = frame(rest);
+            let frame = Frame::new_checked(&bytes[..]).expect("whole");
+            assert_eq!((0..tags.len()).filter_map(|n| frame.tag(n)).collect::<Vec<_>>(), tags);
+            assert_eq!((frame.tag_count(), frame.tag(2), frame.ethertype()), (tags.len(), None, ethertype));
+            assert_eq!((frame.dst(), frame.src()), ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]));
+            let mut again = vec![0; frame.header_len()];
+            assert_eq!(Repr::parse(&frame).emit(&mut again), Ok(frame.header_len()));
+            assert_eq!([&again, frame.payload()].concat(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_ends_inside_its_header_is_truncated() {
+        let bytes = frame(&[0x88, 0xa8, 0, 1, 0x81, 0x00, 0, 2, 0x08, 0x00]);
+        for len in 0..bytes.len() {
+            assert_eq!(Frame::new_checked(&bytes[..len]).err(), Some(Error::Truncated("Ethernet")), "{len}");
+        }
+        assert!(Frame::new_checked(&bytes).is_ok());
+    }
+}

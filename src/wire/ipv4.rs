@@ -248,3 +248,81 @@ impl Repr {
         Repr { src, dst, tos, ttl, protocol: PROTOCOL_UDP, payload_len }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::vectors;
+    use super::*;
+
+    fn cnp() -> Vec<u8> {
+        vectors::bytes(vectors::CNP_V4).split_off(14)
+    }
+
+    #[test]
+    fn the_fields_of_a_captured_packet_are_read() {
+        let bytes = cnp();
+        let ip = Packet::new_checked(&bytes[..]).expect("whole");
+        assert_eq!((ip.header_len(), ip.total_len(), ip.payload().len()), (20, 60, 40));
+        assert_eq!((ip.tos(), ip.ecn(), ip.id(), ip.ttl(), ip.protocol()), (0xc2, Ecn::Ect0, 0x718c, 64, 17));
+        assert_eq!((ip.src(), ip.dst()), (Ipv4Addr::new(10, 0, 17, 1), Ipv4Addr::new(10, 0, 18, 1)));
+        assert_eq!((ip.dont_fragment(), ip.is_fragment()), (true, false));
+        assert_eq!((ip.checksum(), ip.checksum_is_valid()), (0x9161, true));
+    }
+
+    #[test]
+    fn a_written_header_differs_from_the_captured_one_in_identification_and_checksum_only() {
+        let bytes = cnp();
+        let mut again = [0xaa; HEADER_LEN];
+        let repr = Repr::parse(&Packet::new_checked(&bytes[..]).expect("whole"));
+        assert_eq!(repr.emit(&mut again), Ok(HEADER_LEN));
+        assert_eq!((&again[..4], &again[6..10], &again[12..]), (&bytes[..4], &bytes[6..10], &bytes[12..20]));
+        let mut padded = again.to_vec();
+        padded.extend([0; 40]);
+        let ip = Packet::new_checked(&padded[..]).expect("whole");
+        assert_eq!((ip.id(), ip.checksum_is_valid()), (0, true));
+    }
+
+    #[test]
+    fn headers_that_lie_are_refused() {
+        for (at, value, error) in [
+            (0, 0x65, Error::WrongProtocol("IPv4")),
+            (0, 0x44, Error::BadLength("IPv4")),
+            (0, 0x4f, Error::BadLength("IPv4")), // 60 bytes of header pass; the total below does not
+            (3, 61, Error::Truncated("IPv4")),
+            (3, 19, Error::BadLength("IPv4")),
+        ] {
+            let mut bytes = cnp();
+            bytes[at] = value;
+            if value == 0x4f {
+                bytes[3] = 59;
+            }
+            assert_eq!(Packet::new_checked(&bytes).err(), Some(error), "byte {at} is {value:#x}");
+        }
+        assert_eq!(Packet::new_checked(&cnp()[..19]).err(), Some(Error::Truncated("IPv4")));
+    }
+
+    #[test]
+    fn any_piece_of_a_fragmented_packet_is_a_fragment_and_df_is_not() {
+        for (flags, fragment) in [(0x0000, false), (0x4000, false), (0x2000, true), (0x0001, true), (0x20b9, true)] {
+            let mut bytes = cnp();
+            put(&mut bytes, field::FRAGMENT, &u16::to_be_bytes(flags));
+            assert_eq!(Packet::new_checked(&bytes).expect("whole").is_fragment(), fragment, "{flags:#06x}");
+        }
+    }
+
+    #[test]
+    fn ce_is_set_on_ect_only_and_a_dead_ttl_stays() {
+        for (tos, markable) in [(0xc0, false), (0xc1, true), (0xc2, true), (0xc3, false)] {
+            let mut bytes = cnp();
+            Repr { tos, ttl: 1, ..Repr::parse(&Packet::new_checked(&bytes).expect("whole")) }
+                .emit(&mut bytes)
+                .expect("fits");
+            let mut ip = Packet::new_checked(&mut bytes).expect("whole");
+            assert_eq!(ip.set_ce(), markable);
+            assert_eq!(ip.tos(), if markable { 0xc3 } else { tos });
+            assert_eq!((ip.decrement_ttl(), ip.ttl()), (true, 0));
+            assert_eq!((ip.decrement_ttl(), ip.ttl()), (false, 0));
+            assert!(ip.checksum_is_valid());
+        }
+    }
+}

@@ -199,3 +199,52 @@ impl Repr {
         Repr { src, dst, traffic_class, flow_label: 0, hop_limit, next_header: PROTOCOL_UDP, payload_len }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::vectors;
+    use super::*;
+
+    #[test]
+    fn the_fields_of_a_foreign_packet_are_read_and_written_again() {
+        let bytes = vectors::bytes(vectors::UC_SEND_V6).split_off(14);
+        let ip = Packet::new_checked(&bytes[..]).expect("whole");
+        assert_eq!((ip.traffic_class(), ip.ecn(), ip.flow_label()), (0xe2, Ecn::Ect0, 0x1face));
+        assert_eq!((ip.payload_len(), ip.next_header(), ip.hop_limit()), (44, 17, 255));
+        assert_eq!((ip.src(), ip.dst()), ("2022::1023".parse().unwrap(), "2023::1024".parse().unwrap()));
+        let mut again = [0xaa; HEADER_LEN];
+        assert_eq!(Repr::parse(&ip).emit(&mut again), Ok(HEADER_LEN));
+        assert_eq!(again, bytes[..HEADER_LEN]);
+    }
+
+    #[test]
+    fn headers_that_lie_are_refused() {
+        let mut bytes = vectors::bytes(vectors::UC_SEND_V6).split_off(14);
+        assert_eq!(Packet::new_checked(&bytes[..39]).err(), Some(Error::Truncated("IPv6")));
+        bytes[5] += 1;
+        assert_eq!(Packet::new_checked(&bytes).err(), Some(Error::Truncated("IPv6")));
+        bytes[0] = 0x45;
+        assert_eq!(Packet::new_checked(&bytes).err(), Some(Error::WrongProtocol("IPv6")));
+    }
+
+    #[test]
+    fn ce_is_set_on_ect_only_and_touches_nothing_else() {
+        for (ecn, markable) in [(0, false), (1, true), (2, true), (3, false)] {
+            let mut bytes = vectors::bytes(vectors::UC_SEND_V6).split_off(14);
+            bytes[1] = bytes[1] & 0xcf | ecn << 4;
+            let mut expected = bytes.clone();
+            expected[1] |= if markable { 0x30 } else { 0 };
+            assert_eq!(Packet::new_checked(&mut bytes).expect("whole").set_ce(), markable);
+            assert_eq!(bytes, expected);
+        }
+    }
+
+    #[test]
+    fn a_dead_hop_limit_stays() {
+        let mut bytes = vectors::bytes(vectors::UC_SEND_V6).split_off(14);
+        bytes[7] = 1;
+        let mut ip = Packet::new_checked(&mut bytes).expect("whole");
+        assert_eq!((ip.decrement_hop_limit(), ip.hop_limit()), (true, 0));
+        assert_eq!((ip.decrement_hop_limit(), ip.hop_limit()), (false, 0));
+    }
+}

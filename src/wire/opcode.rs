@@ -197,3 +197,69 @@ impl Headers {
         len
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> impl Iterator<Item = Opcode> {
+        (0..=255).map(Opcode)
+    }
+
+    #[test]
+    fn known_opcodes_are_those_of_rc_uc_ud_and_the_cnp() {
+        let known: Vec<u8> = all().filter(|opcode| opcode.is_known()).map(|opcode| opcode.0).collect();
+        let mut expected: Vec<u8> = (0x00..=0x14).chain([0x16, 0x17]).chain(0x20..=0x2b).collect();
+        expected.extend([0x64, 0x65, 0x81]);
+        assert_eq!(known, expected);
+    }
+
+    /// The table in words: a name tells what headers there are.
+    #[test]
+    fn names_and_headers_agree() {
+        for opcode in all() {
+            let name = opcode.name().unwrap_or("");
+            let expect = |header, there: bool| assert_eq!(opcode.headers().contains(header), there, "{opcode}");
+            let starts_message = name.ends_with("First") || name.contains("Only");
+            expect(Headers::IMMEDIATE, name.ends_with("Immediate"));
+            expect(Headers::INVALIDATE, name.ends_with("Invalidate"));
+            expect(Headers::RETH, name.contains("WRITE") && starts_message || name.contains("READ Request"));
+            expect(
+                Headers::AETH,
+                name.ends_with("Acknowledge") || name.contains("READ response") && !name.ends_with("Middle"),
+            );
+            expect(Headers::ATOMIC, name.ends_with("CmpSwap") || name.ends_with("FetchAdd"));
+            expect(Headers::ATOMIC_ACK, name.contains("ATOMIC"));
+            expect(Headers::DETH, name.starts_with("UD"));
+        }
+    }
+
+    #[test]
+    fn predicates_and_names_agree() {
+        for opcode in all() {
+            let name = opcode.name().unwrap_or("");
+            let connected = name.starts_with("RC") || name.starts_with("UC");
+            let data = connected && (name.contains("SEND") || name.contains("WRITE"));
+            assert_eq!(opcode.is_request_data(), data, "{opcode}");
+            assert_eq!(opcode.is_only(), data && name.contains("Only"), "{opcode}");
+            assert_eq!(opcode.is_message_end(), data && (name.contains("Only") || name.contains("Last")), "{opcode}");
+            assert_eq!(opcode.is_end_with_immediate(), data && name.ends_with("Immediate"), "{opcode}");
+            assert_eq!(opcode.is_uc() && opcode.is_known(), name.starts_with("UC"), "{opcode}");
+        }
+    }
+
+    #[test]
+    fn unknown_opcodes_are_shown_by_number() {
+        assert_eq!(Opcode(0x07).to_string(), "RC RDMA WRITE Middle");
+        assert_eq!(Opcode(0xc0).to_string(), "opcode 0xc0");
+    }
+
+    #[test]
+    fn headers_know_their_order_and_lengths() {
+        let write_only = Opcode::WRITE_ONLY_IMM.headers();
+        assert_eq!((write_only.len(), write_only.before(Headers::IMMEDIATE)), (20, Headers::RETH));
+        assert!(write_only.before(Headers::RETH).is_empty());
+        let longest = all().map(|opcode| opcode.headers().len()).max();
+        assert_eq!(longest, Some(28));
+    }
+}

@@ -281,3 +281,50 @@ fn hash(icrc: &mut Icrc, sport: u16, covered: &[u8]) -> Result<(), Error> {
     icrc.update(rest);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::vectors;
+    use super::*;
+
+    #[test]
+    fn a_cnp_is_written_as_hardware_writes_it_but_for_the_ip_identification() {
+        let captured = vectors::bytes(vectors::CNP_V4);
+        let (repr, payload) = Repr::parse_frame(&captured).expect("a sound packet");
+        assert_eq!(payload, CNP_RESERVED);
+        let expected = Repr { tos: 0xc2, ..Repr::cnp(repr.src, repr.dst, 0x118) };
+        assert_eq!(repr, expected);
+        let mut frame = vec![0; repr.frame_len()];
+        let eth = ethernet::Frame::new_checked(&captured).expect("whole");
+        assert_eq!(repr.emit_frame(eth.src(), eth.dst(), payload, &mut frame), Ok(74));
+        assert_eq!(frame[42..70], captured[42..70]); // BTH and reserved bytes; the ICRC covers the identification
+    }
+
+    #[test]
+    fn headers_and_payload_must_fit_the_opcode() {
+        let [src, dst] = [1, 2].map(|host| IpAddr::from([10, 0, 0, host]));
+        let middle = Repr { payload_len: 4, ..Repr::new(src, dst, Opcode::WRITE_MIDDLE, 1) };
+        let mut buf = [0; 64];
+        assert_eq!(middle.emit_udp_payload(&[0; 4], &mut buf), Ok(20));
+        assert_eq!(middle.emit_udp_payload(&[0; 4], &mut buf[..19]), Err(Error::TooLong));
+        let mismatch = Err(Error::Mismatch(Opcode::WRITE_MIDDLE));
+        assert_eq!(middle.emit_udp_payload(&[0; 3], &mut buf), mismatch);
+        assert_eq!(Repr { immediate: Some(1), ..middle }.emit_udp_payload(&[0; 4], &mut buf), mismatch);
+        let first = Repr { opcode: Opcode::WRITE_FIRST, ..middle };
+        assert_eq!(first.emit_udp_payload(&[0; 4], &mut buf), Err(Error::Mismatch(Opcode::WRITE_FIRST)));
+        let fetch_add = Repr { opcode: Opcode(0x14), ..middle };
+        assert_eq!(fetch_add.emit_udp_payload(&[0; 4], &mut buf), Err(Error::Unsupported(Opcode(0x14))));
+        let mixed = Repr { dst: IpAddr::from([0, 1, 0, 0, 0, 0, 0, 0]), ..middle };
+        assert_eq!(mixed.emit_udp_payload(&[0; 4], &mut buf), Err(Error::MixedFamilies));
+    }
+
+    #[test]
+    fn only_udp_to_the_port_of_rocev2_is_rocev2() {
+        let mut frame = vectors::bytes(vectors::CNP_V4);
+        frame[37] ^= 1; // destination port; covered by the ICRC, so set that right
+        let icrc = icrc::compute(&frame[14..]).expect("whole");
+        let at = frame.len() - 4;
+        frame[at..].copy_from_slice(&icrc);
+        assert_eq!(Repr::parse_frame(&frame), Err(Error::WrongProtocol("RoCEv2")));
+    }
+}

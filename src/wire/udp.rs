@@ -109,3 +109,36 @@ impl Repr {
         Ok(HEADER_LEN)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATAGRAM: [u8; 11] = [0xc0, 0x00, 0x12, 0xb7, 0x00, 0x0a, 0xca, 0xa2, 1, 2, 0xee];
+
+    #[test]
+    fn the_payload_ends_where_the_length_says() {
+        let udp = Packet::new_checked(&DATAGRAM[..]).expect("whole");
+        assert_eq!((udp.src_port(), udp.dst_port(), udp.length(), udp.checksum()), (0xc000, 4791, 10, 0xcaa2));
+        assert_eq!(udp.payload(), [1, 2]);
+        let mut again = [0xaa; HEADER_LEN];
+        assert_eq!(Repr::parse(&udp).emit(&mut again), Ok(HEADER_LEN));
+        assert_eq!(again, [0xc0, 0x00, 0x12, 0xb7, 0x00, 0x0a, 0, 0]);
+    }
+
+    #[test]
+    fn lengths_that_lie_are_refused() {
+        for (length, error) in [(7, Error::BadLength("UDP")), (12, Error::Truncated("UDP"))] {
+            let mut bytes = DATAGRAM;
+            bytes[5] = length;
+            assert_eq!(Packet::new_checked(bytes).err(), Some(error));
+        }
+        assert_eq!(Packet::new_checked(&DATAGRAM[..7]).err(), Some(Error::Truncated("UDP")));
+    }
+
+    #[test]
+    fn a_length_of_more_than_16_bits_is_refused() {
+        let repr = Repr { src_port: 1, dst_port: 2, payload_len: 65_528 };
+        assert_eq!(repr.emit(&mut [0; 8]), Err(Error::TooLong));
+    }
+}

@@ -17,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 use crate::control::config::{Config, Purpose};
 
 mod check;
+pub mod run;
 
 /// Status of a command that ran and found that something is wrong.
 pub const FAILED: u8 = 1;
@@ -36,6 +37,8 @@ struct Cli {
 enum Command {
     /// Look at a configuration and at this machine; say what is wrong and how to cure it
     Check(check::Args),
+    /// Run the switch on interfaces until SIGTERM or SIGINT
+    Run(run::Args),
 }
 
 /// The whole command: parses the arguments, runs, reports.
@@ -57,6 +60,7 @@ pub fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Check(args) => check::run(args),
+        Command::Run(args) => run::run(args),
     };
     done.unwrap_or_else(|error| {
         if json {

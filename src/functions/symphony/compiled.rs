@@ -19,8 +19,8 @@ pub(super) fn ticks(ns: Nanos) -> u32 {
     u32::try_from(ns >> TICK_SHIFT).unwrap_or(u32::MAX)
 }
 
-/// One job's constants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One job's constants. The default is that of a slot without a job: disabled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompiledJob {
     /// Job and function are both on.
     pub enabled: bool,

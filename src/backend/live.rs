@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 pub use crate::dataplane::{Conservation, Marks};
+pub use crate::functions::symphony::{FlowView as FlowSnapshot, JobView as JobSnapshot};
 use crate::functions::symphony::{Job, Parameters};
 
 /// A wish of the control plane.
@@ -58,58 +59,6 @@ pub struct PortSnapshot {
     pub xdp: BTreeMap<&'static str, u64>,
     /// Frames of the UMEM by where they are (`fill`, `rx`, `tx`, `queued`), where known.
     pub frames: BTreeMap<&'static str, u64>,
-}
-
-/// One job.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct JobSnapshot {
-    /// The user's number.
-    pub job: u32,
-    /// Name.
-    pub name: String,
-    /// Whether it is switched on.
-    pub enabled: bool,
-    /// Whether it has been idle once, so that it may be marked.
-    pub armed: bool,
-    /// Least and most completed steps of its flows.
-    pub min_step: u32,
-    /// Most completed steps of its flows.
-    pub max_step: u32,
-    /// The minimum register in 1/256 steps.
-    pub minimum: u32,
-    /// Packets of the job that took part.
-    pub packets: u64,
-    /// Packets that passed the lead test.
-    pub lead_tests: u64,
-    /// Marks on its packets.
-    pub marks: Marks,
-}
-
-/// One flow of a job.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct FlowSnapshot {
-    /// Source address, RFC 5952 or dotted.
-    pub src: String,
-    /// Destination address.
-    pub dst: String,
-    /// Destination queue pair.
-    pub qpn: u32,
-    /// The user's job number.
-    pub job: u32,
-    /// Data packets, retransmissions included.
-    pub packets: u64,
-    /// Packets whose PSN is not newer than the newest seen.
-    pub retransmitted: u64,
-    /// With-immediate message ends, each once.
-    pub messages: u64,
-    /// Resynchronisations after a gap.
-    pub resyncs: u64,
-    /// Completed steps since the counters last restarted.
-    pub step: u32,
-    /// Progress in 1/256 steps.
-    pub progress: u32,
-    /// Whether it takes part in the job's minimum.
-    pub takes_part: bool,
 }
 
 /// The whole state that a user may look at.

@@ -22,3 +22,55 @@ pub trait Frames {
     /// Takes a frame back that leaves the switch in no other way.
     fn free(&mut self, frame: Self::Handle);
 }
+
+/// Frames on the heap, one `Vec` each: replay, tests, benches. Never runs out; replicas and emissions allocate.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HeapFrames;
+
+impl Frames for HeapFrames {
+    type Handle = Vec<u8>;
+
+    fn bytes<'a>(&'a self, frame: &'a Vec<u8>) -> &'a [u8] {
+        frame
+    }
+
+    fn bytes_mut<'a>(&'a mut self, frame: &'a mut Vec<u8>) -> &'a mut [u8] {
+        frame
+    }
+
+    fn replicate(&mut self, frame: &Vec<u8>) -> Option<Vec<u8>> {
+        Some(frame.clone())
+    }
+
+    fn emit(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        Some(bytes.to_vec())
+    }
+
+    fn free(&mut self, _: Vec<u8>) {}
+}
+
+/// No frames at all: packets travel as parsed headers, with a `T` of the driver's for company (`()` for none).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HeadersOnly<T>(std::marker::PhantomData<T>);
+
+impl<T: Clone + Default> Frames for HeadersOnly<T> {
+    type Handle = T;
+
+    fn bytes<'a>(&'a self, _: &'a T) -> &'a [u8] {
+        &[]
+    }
+
+    fn bytes_mut<'a>(&'a mut self, _: &'a mut T) -> &'a mut [u8] {
+        &mut []
+    }
+
+    fn replicate(&mut self, frame: &T) -> Option<T> {
+        Some(frame.clone())
+    }
+
+    fn emit(&mut self, _: &[u8]) -> Option<T> {
+        Some(T::default())
+    }
+
+    fn free(&mut self, _: T) {}
+}

@@ -5,6 +5,8 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use super::phv::IpAddress;
 
+type Map<K, V> = HashMap<K, V, BuildHasherDefault<FoldHasher>>;
+
 /// A table has no room for another key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the table is full: it holds {capacity} entries")]
@@ -17,7 +19,7 @@ pub struct TableFull {
 #[derive(Clone, Debug)]
 pub struct ExactTable<K, V> {
     capacity: usize,
-    entries: HashMap<K, V, BuildHasherDefault<FoldHasher>>,
+    entries: Map<K, V>,
 }
 
 impl<K: Eq + Hash, V> ExactTable<K, V> {
@@ -81,7 +83,7 @@ impl<K: Eq + Hash, V> ExactTable<K, V> {
 #[derive(Clone, Debug)]
 pub struct LpmTable<V> {
     /// Mask and map, longest prefix first.
-    lengths: Vec<(u128, HashMap<u128, V, BuildHasherDefault<FoldHasher>>)>,
+    lengths: Vec<(u128, Map<u128, V>)>,
 }
 
 impl<V> Default for LpmTable<V> {
@@ -128,7 +130,7 @@ pub struct FoldHasher(u64);
 impl FoldHasher {
     #[inline]
     fn mix(&mut self, word: u64) {
-        // Digits of pi, odd: nothing up the sleeve. The additive constant keeps zeros from being absorbed.
+        // Digits of pi keep zeros from being absorbed; the multiplier is 2^64 over the golden ratio.
         let product = u128::from(self.0 ^ word ^ 0x2438_5a30_8d31_3199) * u128::from(0x9e37_79b9_7f4a_7c15_u64);
         self.0 = (product as u64) ^ ((product >> 64) as u64);
     }
@@ -182,5 +184,63 @@ impl Hasher for FoldHasher {
     #[inline]
     fn write_usize(&mut self, n: usize) {
         self.mix(n as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::BuildHasher;
+
+    use super::*;
+
+    #[test]
+    fn an_exact_table_refuses_a_new_key_when_full_but_replaces_an_old_one() {
+        let mut table = ExactTable::new(2);
+        assert_eq!(table.insert(1u64, 'a'), Ok(None));
+        assert_eq!(table.insert(2, 'b'), Ok(None));
+        assert_eq!(table.insert(3, 'c'), Err(TableFull { capacity: 2 }));
+        assert_eq!(table.insert(2, 'd'), Ok(Some('b')));
+        assert_eq!((table.get(&1), table.get(&2), table.get(&3), table.len()), (Some(&'a'), Some(&'d'), None, 2));
+        assert_eq!(table.remove(&1), Some('a'));
+        assert_eq!(table.insert(3, 'c'), Ok(None));
+    }
+
+    #[test]
+    fn the_longest_prefix_wins_whatever_the_order_of_insertion() {
+        let address = |last: [u8; 4]| {
+            let [a, b, c, d] = last;
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
+        };
+        let prefixes = [(96, "default"), (96 + 8, "10/8"), (96 + 24, "10.0.0/24"), (128, "10.0.0.7"), (0, "all")];
+        for rotation in 0..prefixes.len() {
+            let mut table = LpmTable::default();
+            for (bits, name) in prefixes.iter().cycle().skip(rotation).take(prefixes.len()) {
+                // 10.0.0.7 with its host bits: they don't count.
+                table.insert(address([10, 0, 0, 7]), *bits, *name);
+            }
+            assert_eq!(table.get(&address([10, 0, 0, 7])), Some(&"10.0.0.7"));
+            assert_eq!(table.get(&address([10, 0, 0, 8])), Some(&"10.0.0/24"));
+            assert_eq!(table.get(&address([10, 9, 0, 8])), Some(&"10/8"));
+            assert_eq!(table.get(&address([11, 9, 0, 8])), Some(&"default"));
+            assert_eq!(table.get(&[0xfd; 16]), Some(&"all"));
+        }
+        assert_eq!(LpmTable::<()>::default().get(&[0; 16]), None);
+    }
+
+    /// hashbrown takes the slot from the low bits and a tag from the high ones.
+    #[test]
+    fn keys_that_differ_in_few_bits_spread_over_low_and_high_bits_of_the_hash() {
+        let hasher = BuildHasherDefault::<FoldHasher>::default();
+        for shift in [0, 8, 16, 40, 48] {
+            let mut low = std::collections::HashSet::new();
+            let mut high = std::collections::HashSet::new();
+            for n in 0..1024u64 {
+                let hash = hasher.hash_one(n << shift);
+                low.insert(hash & 0x3ff);
+                high.insert(hash >> 54);
+            }
+            // 1024 balls into 1024 bins at random leave about 37 % of them empty.
+            assert!(low.len() > 500 && high.len() > 500, "shift {shift}: {} and {}", low.len(), high.len());
+        }
     }
 }

@@ -10,12 +10,14 @@
 //! sends as fast as the driver polls: there, a packet departs when it is polled.
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use rand_chacha::rand_core::SeedableRng;
 
 use super::Nanos;
-use super::config::{PortConfig, Red, SwitchConfig};
+use super::config::{PortConfig, SwitchConfig};
 use super::drop_reason::DropReason;
+use super::line::Line;
 use super::phv::{Phv, PortId, PortSet};
+use super::red::RedCurve;
 
 /// A packet that left its queue.
 #[derive(Debug)]
@@ -256,64 +258,223 @@ impl Port {
     }
 }
 
-/// The emulated line of a port. Counts frame bytes as they are in memory: no preamble, FCS or gap between frames.
-#[derive(Debug)]
-struct Line {
-    /// 1/2^32 ns a byte, so that sending takes a multiplication and no division.
-    per_byte: u64,
-    /// When the line is free, in 1/2^32 ns: no rate is lost to rounding.
-    free_at: u128,
-}
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
 
-impl Line {
-    fn new(rate_bps: u64) -> Self {
-        // 0 bit/s and other rates below 2 bit/s become 2^32 ns a byte, a little below 2 bit/s.
-        let per_byte = (8_000_000_000u128 << 32) / u128::from(rate_bps.max(1));
-        Line { per_byte: u64::try_from(per_byte).unwrap_or(u64::MAX), free_at: 0 }
+    use proptest::prelude::*;
+    use rand_chacha::rand_core::Rng;
+
+    use super::*;
+    use crate::dataplane::{Red, Roce};
+    use crate::wire::Opcode;
+
+    fn phv(bytes: u32, priority: bool) -> Phv {
+        let roce = priority.then(|| Roce { opcode: Opcode::CNP, ..Roce::default() });
+        Phv { frame_bytes: bytes, roce, ..Phv::default() }
     }
 
-    /// First whole nanosecond at which the line is free.
-    #[inline]
-    fn free_at(&self) -> Nanos {
-        ((self.free_at + u128::from(u32::MAX)) >> 32) as Nanos
+    /// 8 Gbit/s: one nanosecond a byte.
+    fn port(rate_bps: Option<u64>) -> PortConfig {
+        PortConfig { name: "p".into(), rate_bps, buffer_bytes: 1_000_000, red: None }
     }
 
-    /// Sends `bytes` from `at` on, which is not before [`Line::free_at`]; returns when the last bit has left.
-    #[inline]
-    fn send(&mut self, at: Nanos, bytes: u32) -> Nanos {
-        // Back to back, the fraction of a nanosecond by which `at` was rounded up is not lost.
-        let start = if at == self.free_at() { self.free_at } else { u128::from(at) << 32 };
-        self.free_at = start + u128::from(self.per_byte) * u128::from(bytes);
-        self.free_at()
+    fn manager(ports: Vec<PortConfig>) -> TrafficManager<u32> {
+        TrafficManager::new(&SwitchConfig { buffer_bytes: 2_000_000, seed: 1, ports })
     }
-}
 
-/// RED as a stage computes it: a comparison and a multiplication.
-#[derive(Clone, Copy, Debug)]
-struct RedCurve {
-    kmin_bytes: u64,
-    kmax_bytes: u64,
-    /// Of 2^32, a byte above `kmin_bytes`.
-    slope: f64,
-}
+    const RATE: Option<u64> = Some(8_000_000_000);
 
-impl RedCurve {
-    fn new(red: Red) -> Self {
-        let width = red.kmax_bytes.saturating_sub(red.kmin_bytes).max(1);
-        RedCurve {
-            kmin_bytes: red.kmin_bytes,
-            kmax_bytes: red.kmax_bytes,
-            slope: red.pmax.clamp(0.0, 1.0) * 4_294_967_296.0 / width as f64,
+    #[test]
+    fn a_packet_departs_at_the_end_of_the_one_before_or_when_it_came_in() {
+        let mut tm = manager(vec![port(RATE)]);
+        tm.enqueue(0, 100, &phv(1000, false), 1);
+        tm.enqueue(0, 150, &phv(500, false), 2);
+        tm.enqueue(0, 5000, &phv(500, false), 3);
+        assert_eq!(tm.next_departure(0), Some(100));
+        assert!(tm.dequeue(0, 99).is_none());
+        // Polled very late: the rate is kept, not lowered.
+        let departures: Vec<_> =
+            std::iter::from_fn(|| tm.dequeue(0, 9000)).map(|d| (d.frame, d.at, d.ends_at)).collect();
+        assert_eq!(departures, [(1, 100, 1100), (2, 1100, 1600), (3, 5000, 5500)]);
+        assert_eq!(tm.next_departure_any(), None);
+        // And an idle line gives no credit for the past.
+        tm.enqueue(0, 9000, &phv(100, false), 4);
+        tm.enqueue(0, 9000, &phv(100, false), 5);
+        assert_eq!(tm.dequeue(0, 9000).map(|d| d.at), Some(9000));
+        assert_eq!(tm.next_departure(0), Some(9100));
+    }
+
+    #[test]
+    fn rates_that_do_not_divide_a_nanosecond_lose_nothing_over_many_packets() {
+        let mut tm = manager(vec![port(Some(7_000_000_000))]);
+        let mut end = 0;
+        for n in 0..70_000 {
+            tm.enqueue(0, 0, &phv(100, false), n);
+            end = tm.dequeue(0, Nanos::MAX).map_or(0, |d| d.ends_at);
+        }
+        assert_eq!(end, 8_000_000, "7 MB at 7 Gbit/s");
+    }
+
+    #[test]
+    fn a_priority_packet_overtakes_what_has_not_departed_before_it_came() {
+        let mut tm = manager(vec![port(RATE)]);
+        tm.enqueue(0, 0, &phv(1000, false), 1);
+        tm.enqueue(0, 0, &phv(1000, false), 2);
+        tm.enqueue(0, 0, &phv(1000, false), 3);
+        tm.enqueue(0, 1500, &phv(64, true), 9);
+        let order: Vec<_> = std::iter::from_fn(|| tm.dequeue(0, 9000)).map(|d| (d.frame, d.at)).collect();
+        // At 1000 the CNP had not come yet, however late the driver asks.
+        assert_eq!(order, [(1, 0), (2, 1000), (9, 2000), (3, 2064)]);
+    }
+
+    #[test]
+    fn without_a_rate_everything_is_due_at_once_and_departs_when_polled_priority_first() {
+        let mut tm = manager(vec![port(None)]);
+        tm.enqueue(0, 10, &phv(1000, false), 1);
+        tm.enqueue(0, 20, &phv(64, true), 2);
+        assert_eq!(tm.next_departure(0), Some(10));
+        let order: Vec<_> = std::iter::from_fn(|| tm.dequeue(0, 500)).map(|d| (d.frame, d.at, d.ends_at)).collect();
+        assert_eq!(order, [(2, 500, 500), (1, 500, 500)]);
+    }
+
+    #[test]
+    fn the_port_limit_is_a_tail_drop_and_the_shared_one_a_full_buffer() {
+        let config = |own| PortConfig { buffer_bytes: own, ..port(RATE) };
+        let mut tm: TrafficManager<u32> =
+            TrafficManager::new(&SwitchConfig { buffer_bytes: 2500, seed: 1, ports: vec![config(1500), config(1500)] });
+        assert_eq!(tm.admit(0, 1501), Err(DropReason::TailDrop));
+        assert_eq!(tm.admit(0, 1500), Ok(()));
+        tm.enqueue(0, 0, &phv(1000, false), 1);
+        tm.enqueue(0, 0, &phv(400, true), 2);
+        assert_eq!(tm.admit(0, 101), Err(DropReason::TailDrop), "both queues count");
+        assert_eq!(tm.admit(0, 100), Ok(()));
+        assert_eq!(tm.admit(1, 1101), Err(DropReason::BufferFull));
+        assert_eq!(tm.admit(1, 1100), Ok(()));
+        assert_eq!(tm.admit(2, 1), Err(DropReason::PortDown));
+        assert_eq!((tm.depth_bytes(0), tm.max_depth_bytes(0)), (1000, 1000), "of the data queue");
+        assert_eq!(tm.flush_one(0), Some(2));
+        assert_eq!(tm.flush_one(0), Some(1));
+        assert_eq!(tm.flush_one(0), None);
+        assert_eq!(tm.admit(1, 1500), Ok(()), "room is given back");
+        assert_eq!((tm.depth_bytes(0), tm.max_depth_bytes(0), tm.backlog()), (0, 1000, PortSet::default()));
+    }
+
+    /// Keeps `depth` packets of 1000 bytes behind each packet taken out, and says for how many of `n` RED hit.
+    fn red_hits(red: Red, depth: u32, n: u32) -> u32 {
+        let mut tm = manager(vec![PortConfig { red: Some(red), ..port(RATE) }]);
+        for _ in 0..depth {
+            tm.enqueue(0, 0, &phv(1000, false), 0);
+        }
+        let mut hits = 0;
+        for _ in 0..n {
+            tm.enqueue(0, 0, &phv(1000, false), 0);
+            let packet = tm.dequeue(0, Nanos::MAX).expect("queued");
+            assert_eq!(packet.depth_bytes, u64::from(depth) * 1000);
+            hits += u32::from(packet.red);
+        }
+        hits
+    }
+
+    #[test]
+    fn red_is_silent_up_to_kmin_linear_up_to_kmax_and_sure_above() {
+        let red = Red { kmin_bytes: 10_000, kmax_bytes: 40_000, pmax: 0.2 };
+        assert_eq!(red_hits(red, 0, 1000), 0);
+        assert_eq!(red_hits(red, 10, 1000), 0);
+        let half = red_hits(red, 25, 10_000);
+        assert!((900..1100).contains(&half), "0.1 expected at half way, {half} of 10000 seen");
+        let full = red_hits(red, 40, 10_000);
+        assert!((1850..2150).contains(&full), "0.2 expected at Kmax, {full} of 10000 seen");
+        assert_eq!(red_hits(red, 41, 1000), 1000);
+    }
+
+    #[test]
+    fn red_draws_once_for_each_data_packet_above_kmin_and_never_else() {
+        let red = Red { kmin_bytes: 1000, kmax_bytes: 2000, pmax: 0.5 };
+        let mut tm = manager(vec![PortConfig { red: Some(red), ..port(RATE) }; 2]);
+        let mut expected = ChaCha8Rng::seed_from_u64(1);
+        expected.set_stream(1);
+        let next = |tm: &mut TrafficManager<u32>| tm.marking(1).map(|(_, rng)| rng.clone().next_u32());
+        for bytes in [1000, 500, 500, 600, 400, 1000] {
+            tm.enqueue(1, 0, &phv(bytes, false), 0);
+        }
+        tm.enqueue(1, 0, &phv(64, true), 0);
+        // Behind the CNP 4000, no draw; then 3000 and 2500 (above Kmax), 2000, 1400, 1000, 0.
+        for (depth, draws) in [(4000, 0), (3000, 1), (2500, 1), (2000, 1), (1400, 1), (1000, 0), (0, 0)] {
+            let packet = tm.dequeue(1, Nanos::MAX).expect("queued");
+            assert_eq!(packet.depth_bytes, depth);
+            for _ in 0..draws {
+                expected.next_u32();
+            }
+            assert_eq!(next(&mut tm), Some(expected.clone().next_u32()), "at depth {depth}");
         }
     }
 
-    /// Draws once above Kmin, also where the answer is sure: so that the streams of two runs stay paired.
-    #[inline]
-    fn hits(&self, depth_bytes: u64, rng: &mut ChaCha8Rng) -> bool {
-        if depth_bytes <= self.kmin_bytes {
-            return false;
+    #[test]
+    fn every_port_has_a_random_stream_of_its_own_and_the_seed_decides_it() {
+        let config = SwitchConfig { buffer_bytes: 1, seed: 7, ports: vec![port(None), port(None)] };
+        let draw = |config: &SwitchConfig, port| {
+            TrafficManager::<u32>::new(config).marking(port).map(|(_, rng)| rng.next_u64())
+        };
+        assert_ne!(draw(&config, 0), draw(&config, 1));
+        assert_eq!(draw(&config, 0), draw(&config, 0));
+        assert_ne!(draw(&config, 0), draw(&SwitchConfig { seed: 8, ..config.clone() }, 0));
+    }
+
+    /// What a port does, said in the plainest way.
+    #[derive(Default)]
+    struct Model {
+        data: VecDeque<(Nanos, u32, u32)>,
+        priority: VecDeque<(Nanos, u32, u32)>,
+        free_at: Nanos,
+    }
+
+    impl Model {
+        fn dequeue(&mut self, now: Nanos) -> Option<(u32, Nanos)> {
+            let first = self.data.front().into_iter().chain(self.priority.front()).map(|p| p.0).min()?;
+            let at = first.max(self.free_at);
+            if at > now {
+                return None;
+            }
+            let is_priority = self.priority.front().is_some_and(|p| p.0 <= at);
+            let queue = if is_priority { &mut self.priority } else { &mut self.data };
+            let (_, bytes, frame) = queue.pop_front()?;
+            self.free_at = at + Nanos::from(bytes);
+            Some((frame, at))
         }
-        let draw = rng.next_u32();
-        depth_bytes > self.kmax_bytes || f64::from(draw) < (depth_bytes - self.kmin_bytes) as f64 * self.slope
+    }
+
+    proptest! {
+        #[test]
+        fn queues_behave_as_the_plain_model_says(
+            steps in proptest::collection::vec((0..2u16, 0..3000u64, 60..1500u32, any::<bool>(), any::<bool>()), 1..200)
+        ) {
+            let mut tm = manager(vec![port(RATE), port(RATE)]);
+            let mut models = [Model::default(), Model::default()];
+            let mut now = 0;
+            for (frame, (port, wait, bytes, is_priority, is_enqueue)) in (0..).zip(steps) {
+                now += wait;
+                let model = &mut models[usize::from(port)];
+                if is_enqueue {
+                    prop_assert_eq!(tm.admit(port, bytes), Ok(()));
+                    tm.enqueue(port, now, &phv(bytes, is_priority), frame);
+                    let queue = if is_priority { &mut model.priority } else { &mut model.data };
+                    queue.push_back((now, bytes, frame));
+                } else {
+                    let due = tm.next_departure(port);
+                    let got = tm.dequeue(port, now).map(|d| (d.frame, d.at));
+                    prop_assert_eq!(got, model.dequeue(now));
+                    if let Some((_, at)) = got {
+                        prop_assert_eq!(due, Some(at));
+                    }
+                }
+                for (port, model) in (0..).zip(&models) {
+                    let bytes: u64 = model.data.iter().map(|p| u64::from(p.1)).sum();
+                    prop_assert_eq!(tm.depth_bytes(port), bytes);
+                    let waits = !(model.data.is_empty() && model.priority.is_empty());
+                    prop_assert_eq!(tm.backlog().contains(port), waits);
+                }
+            }
+        }
     }
 }

@@ -44,8 +44,8 @@ pub struct Prefix {
 pub struct NextHop {
     /// Egress port.
     pub port: PortId,
-    /// Destination MAC for routed packets.
+    /// Destination MAC for routed packets. Without it the packet goes on unchanged, as by a MAC route.
     pub mac: Option<MacAddress>,
-    /// Source MAC for routed packets: the egress port's own.
+    /// Source MAC for routed packets: the egress port's own. Without it, the frame's old destination.
     pub source_mac: Option<MacAddress>,
 }

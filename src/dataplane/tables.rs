@@ -25,7 +25,9 @@ pub struct ExactTable<K, V> {
 impl<K: Eq + Hash, V> ExactTable<K, V> {
     /// An empty table.
     pub fn new(capacity: usize) -> Self {
-        ExactTable { capacity, entries: HashMap::with_capacity_and_hasher(capacity, BuildHasherDefault::default()) }
+        // Twice the room: a map that is at most half full reuses the places of removed entries and never grows.
+        let entries = HashMap::with_capacity_and_hasher(2 * capacity, BuildHasherDefault::default());
+        ExactTable { capacity, entries }
     }
 
     /// The entry that matches.

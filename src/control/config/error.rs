@@ -108,11 +108,7 @@ impl ConfigError {
     pub(super) fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> Self {
         let at = error.span().unwrap_or(0..0);
         let key = DeTable::parse(text).map(|document| key_at(document.get_ref(), &at)).unwrap_or_default();
-        let message = match did_you_mean(error.message()) {
-            Some(name) => format!("{}; did you mean `{name}`?", error.message()),
-            None => error.message().to_owned(),
-        };
-        Self::at(file, text, at.start, Wrong { key, message })
+        Self::at(file, text, at.start, Wrong { key, message: with_guess(error.message()) })
     }
 
     /// An error found in the values: it knows the key, the place is looked up.
@@ -181,6 +177,14 @@ fn place_of(document: &toml::Spanned<DeTable<'_>>, key: &Key) -> usize {
         value = next.get_ref();
     }
     start
+}
+
+/// A reader's message, with a guess at what was meant where a name is unknown.
+pub(super) fn with_guess(message: &str) -> String {
+    match did_you_mean(message) {
+        Some(name) => format!("{message}; did you mean `{name}`?"),
+        None => message.to_owned(),
+    }
 }
 
 /// The name that an "unknown field" or "unknown variant" message most likely means.

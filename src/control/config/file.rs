@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::error::{Key, Wrong, with_guess};
 use crate::control::units::{Bytes, Duration, Idle, Rate};
 
 /// The whole file.
@@ -339,6 +340,24 @@ impl File {
 }
 
 impl SymphonyTable {
+    /// The same with some keys changed, named and written as in the file.
+    ///
+    /// # Errors
+    /// Unknown keys, and values of another type.
+    pub fn with(&self, changes: serde_json::Map<String, serde_json::Value>) -> Result<Self, Wrong> {
+        let whole = |error: serde_json::Error| Key::default().wrong(error.to_string());
+        let mut table = serde_json::to_value(self).map_err(whole)?;
+        for (name, value) in changes {
+            table[&name] = value;
+            // One by one, so that an error is about this key.
+            SymphonyTable::deserialize(&table)
+                .map_err(|error| Key::new(&name).wrong(with_guess(&error.to_string())))?;
+        }
+        let mut table = SymphonyTable::deserialize(&table).map_err(whole)?;
+        table.fill();
+        Ok(table)
+    }
+
     /// Rounds the epoch down to the 2^k ns in force.
     pub fn fill(&mut self) {
         if let Some(k) = self.epoch.0.checked_ilog2() {

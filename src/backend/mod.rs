@@ -3,5 +3,6 @@
 #![allow(unsafe_code)]
 
 pub mod afxdp;
+pub mod host;
 pub mod live;
 pub mod xdp;

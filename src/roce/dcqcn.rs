@@ -54,8 +54,7 @@ impl Parameters {
     };
 
     /// [`Self::DC55`] with a slow rate timer.
-    pub const DC300: Self =
-        Parameters { rate_timer_ns: 300_000, additive_bps: 50e6, hyper_bps: 500e6, ..Self::DC55 };
+    pub const DC300: Self = Parameters { rate_timer_ns: 300_000, additive_bps: 50e6, hyper_bps: 500e6, ..Self::DC55 };
 
     /// The HPCC authors' ns-3 model.
     pub const HPCC300: Self = Parameters {

@@ -17,7 +17,9 @@ use tracing_subscriber::EnvFilter;
 use crate::control::config::{Config, Purpose};
 
 mod check;
+mod ctl;
 pub mod run;
+mod table;
 
 /// Status of a command that ran and found that something is wrong.
 pub const FAILED: u8 = 1;
@@ -37,6 +39,8 @@ struct Cli {
 enum Command {
     /// Look at a configuration and at this machine; say what is wrong and how to cure it
     Check(check::Args),
+    /// Look into a running switch and change it, live
+    Ctl(ctl::Args),
     /// Run the switch on interfaces until SIGTERM or SIGINT
     Run(run::Args),
 }
@@ -52,7 +56,8 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(wrong) => {
             if json && wrong.use_stderr() {
-                print_error(&wrong.kind().to_string());
+                let text = wrong.to_string();
+                print_error(text.lines().next().unwrap_or_default().trim_start_matches("error: "));
             }
             let _ = wrong.print(); // a closed stderr leaves nobody to tell
             return ExitCode::from(if wrong.use_stderr() { COULD_NOT_RUN } else { 0 });
@@ -60,6 +65,7 @@ pub fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Check(args) => check::run(args),
+        Command::Ctl(args) => ctl::run(args),
         Command::Run(args) => run::run(args),
     };
     done.unwrap_or_else(|error| {

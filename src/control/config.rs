@@ -13,6 +13,8 @@ pub use compile::Compiler;
 pub use error::{ConfigError, Key, Wrong};
 pub use file::{Datapath, File, JobTable, SymphonyTable};
 
+use serde::Deserialize;
+
 use crate::dataplane::SwitchConfig;
 use crate::functions::forward::ForwardConfig;
 use crate::functions::symphony::{Job, Parameters};
@@ -78,6 +80,21 @@ impl Config {
     pub fn compiler(&self, purpose: Purpose) -> Compiler {
         Compiler { purpose, slowest_rate_bps: self.switch.ports.iter().filter_map(|port| port.rate_bps).min() }
     }
+}
+
+/// The `[[job]]` tables of a text that has nothing else; `file` is what errors call it. Their values are checked where
+/// they are compiled.
+///
+/// # Errors
+/// The first thing wrong in it.
+pub fn jobs_from_toml(text: &str, file: &str) -> Result<Vec<JobTable>, ConfigError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Jobs {
+        job: Vec<JobTable>,
+    }
+    let jobs: Jobs = toml::from_str(text).map_err(|error| ConfigError::from_toml(file, text, &error))?;
+    Ok(jobs.job)
 }
 
 #[cfg(test)]

@@ -158,11 +158,10 @@ fn clients_that_hang_fill_their_places_and_no_more() {
     }
     drop(hanging);
     let start = Instant::now();
-    while ask(fixture.path(), Command::Snapshot).is_err() {
+    while ask(fixture.path(), Command::Snapshot).is_err() || socket.shared.clients.load(Ordering::Relaxed) > 1 {
         assert!(start.elapsed() < Duration::from_secs(5), "places become free when clients go");
         thread::sleep(Duration::from_millis(10));
     }
-    assert!(socket.shared.clients.load(Ordering::Relaxed) <= 1);
 }
 
 #[test]

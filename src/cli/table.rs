@@ -1,0 +1,64 @@
+//! Rows and columns for people.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// A table of text: the first row is its head, numbers stand to the right.
+#[derive(Debug, Default)]
+pub struct Table(Vec<Vec<String>>);
+
+impl Table {
+    /// One row for each JSON object of an array; a column is its head and the value's place in the object (RFC 6901).
+    pub fn of_objects(objects: &Value, columns: &[(&str, &str)]) -> Table {
+        let head = columns.iter().map(|(head, _)| (*head).to_owned()).collect();
+        let row = |object: &Value| columns.iter().map(|(_, place)| cell(object.pointer(place))).collect();
+        Table(std::iter::once(head).chain(objects.as_array().into_iter().flatten().map(row)).collect())
+    }
+}
+
+fn cell(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Bool(flag)) => if *flag { "yes" } else { "no" }.into(),
+        Some(other) => other.to_string(),
+        None => "-".into(),
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.0.first().map_or(0, Vec::len);
+        let cells = |column: usize| self.0.iter().filter_map(move |row| row.get(column));
+        let widths: Vec<usize> =
+            (0..columns).map(|column| cells(column).map(|cell| cell.chars().count()).max().unwrap_or(0)).collect();
+        let numbers: Vec<bool> =
+            (0..columns).map(|column| cells(column).skip(1).all(|cell| cell.parse::<f64>().is_ok())).collect();
+        for (number, row) in self.0.iter().enumerate() {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let width = widths[column];
+                line += &if numbers[column] { format!("{cell:>width$}  ") } else { format!("{cell:<width$}  ") };
+            }
+            let newline = if number == 0 { "" } else { "\n" };
+            write!(f, "{newline}{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_numbers_stand_to_the_right() {
+        let objects =
+            json!([{ "job": 1, "b": "first", "m": { "red": 5 } }, { "job": 20, "b": "x", "m": { "red": 12345 } }]);
+        let table = Table::of_objects(&objects, &[("job", "/job"), ("name", "/b"), ("red", "/m/red"), ("?", "/none")]);
+        assert_eq!(table.to_string(), "job  name     red  ?\n  1  first      5  -\n 20  x      12345  -");
+        assert_eq!(Table::of_objects(&json!([]), &[("job", "/job")]).to_string(), "job");
+    }
+}

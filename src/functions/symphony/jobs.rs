@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::classify::{Edge, FlowEntry, FlowKey};
 use super::compiled::{CompiledJob, edges, mapped, tick, ticks};
 use super::progress::{ActivityCell, UNARMED};
-use super::snapshot::{FlowView, JobView, Outcomes};
+use super::snapshot::{FlowState, FlowView, JobState, JobView, Outcomes};
 use super::{Job, JobCounters, Parameters, StepSource, Symphony};
 use crate::dataplane::Nanos;
 
@@ -284,6 +284,16 @@ impl Symphony {
             Some(FlowView::new((&src, &dst, key.dest_qpn()), job.id, &state, compiled, activity))
         };
         flows.into_iter().filter_map(view).collect()
+    }
+
+    /// The registers of a flow slot; all zero out of range, as in a free slot.
+    pub fn flow_state(&self, slot: u32) -> FlowState {
+        self.flow_registers.peek(slot)
+    }
+
+    /// The registers of a job slot; all zero out of range, as in a free slot.
+    pub fn job_state(&self, slot: u16) -> JobState {
+        self.job_registers.peek(slot)
     }
 
     /// Packets by what tracking made of them.

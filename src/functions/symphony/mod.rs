@@ -31,7 +31,7 @@ pub use jobs::{Error, FLOW_AGE_NS};
 pub use progress::{
     ActivityCell, EpochCell, MinimumCell, UNARMED, activity_action, epoch_action, minimum_action, withdraw_action,
 };
-pub use snapshot::{FlowState, FlowView, JobView, Outcomes};
+pub use snapshot::{FlowState, FlowView, JobState, JobView, Outcomes};
 pub use step::{
     Kind, PacketsCell, Request, RequestsCell, StepEvent, StepsCell, packets_action, progress, requests_action,
     steps_action, tag,

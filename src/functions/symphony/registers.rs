@@ -1,7 +1,7 @@
 //! All state of the ingress stages, one register each, in the order in which a packet touches them.
 
 use super::progress::{ActivityCell, EpochCell, MinimumCell};
-use super::snapshot::FlowState;
+use super::snapshot::{FlowState, JobState};
 use super::step::{PacketsCell, RequestsCell, StepsCell};
 use super::track::{CountCell, NewestCell, PsnCell};
 use crate::dataplane::Register;
@@ -72,6 +72,16 @@ impl JobRegisters {
             activity: Register::new("activity", jobs),
             epoch: Register::new("epoch", jobs),
             minimum: Register::new("minimum", jobs),
+        }
+    }
+
+    /// The job's cells as the control plane reads them.
+    pub(super) fn peek(&self, job: u16) -> JobState {
+        let job = usize::from(job);
+        JobState {
+            activity: self.activity.peek(job).unwrap_or_default(),
+            epoch: self.epoch.peek(job).unwrap_or_default(),
+            minimum: self.minimum.peek(job).unwrap_or_default(),
         }
     }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::compiled::CompiledJob;
 use super::config::StepSource;
-use super::progress::{ActivityCell, MinimumCell};
+use super::progress::{ActivityCell, EpochCell, MinimumCell};
 use super::step::{Kind, PacketsCell, RequestsCell, StepsCell, progress};
 use super::track::{CountCell, NewestCell, PsnCell};
 use crate::dataplane::{IpAddress, Marks};
@@ -28,6 +28,17 @@ pub struct FlowState {
     pub packets: PacketsCell,
     /// Completed steps.
     pub steps: StepsCell,
+}
+
+/// One job's cells; `struct job_state` on the kernel side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobState {
+    /// Last data packet and generation.
+    pub activity: ActivityCell,
+    /// Epoch of the last packet that took part.
+    pub epoch: EpochCell,
+    /// The laggard's progress.
+    pub minimum: MinimumCell,
 }
 
 /// One flow of a job.

@@ -90,7 +90,7 @@ enum flow_kind {
  * through mmap. All zero in a free slot.
  */
 struct flow_state {
-	__u32 expected;			/* next PSN | PSN_VALID */
+	__u32 expected;			/* next PSN; generation << PSN_BITS, 7 bits; PSN_VALID */
 	__u32 gap_since;		/* tick | 1; 0: no gap */
 
 	__u32 newest;			/* newest PSN | PSN_VALID */
@@ -109,28 +109,31 @@ struct flow_state {
 
 	__u32 steps_done;
 	__u16 steps_generation;
-	__u16 steps_in_collective;
+	__u16 in_collective;		/* steps */
 
-	__u32 last_tick;		/* of the last packet, for ageing */
 	__u32 resyncs;
+	__u32 last_tick;		/* of the last packet, for ageing */
 
-	__u32 progress;			/* of the last packet that took part, 1/256 steps */
 	__u16 job;			/* slot */
-	__u16 rank;			/* of the sender */
+	__u16 reserved[3];
 };
 
+#define PSN_BITS	24
 #define PSN_VALID	(1u << 31)
 
-/* Per job slot; the other half of the registers. */
+/* Generation of a job that was just added or switched on; zeroed flows never match it. */
+#define UNARMED		1
+
+/* Per job slot; registers as above. */
 struct job_state {
-	__u32 last_tick;	/* J */
-	__u32 generation;	/* how often the counters restarted; 0: never, not armed */
+	__u32 last_tick;	/* activity: of the last data packet */
+	__u32 generation;	/* UNARMED, then how often the counters restarted */
+
+	__u32 epoch;		/* E: of the last packet that took part */
+	__u32 epoch_generation;
 
 	__u32 min;		/* M: progress of the laggard, 1/256 steps */
 	__u32 owner;		/* its flow slot + 1; 0: nobody */
-
-	__u32 epoch;		/* E */
-	__u32 reserved;
 };
 
 /*
@@ -142,13 +145,13 @@ struct stats {
 	__u64 drops[DROP_REASONS];
 
 	__u64 not_roce;		/* no RoCEv2 packet */
-	__u64 not_of_a_job;	/* no edge of a job that is enabled */
 	__u64 not_data;		/* ACK, CNP, READ response ..: takes no PSN of the request direction */
+	__u64 not_of_a_job;	/* no edge of a job that is enabled, or a READ of an unknown flow */
 	__u64 flows_full;	/* new flow, but no slot is free */
 	__u64 in_order;
 	__u64 old;		/* retransmission */
 	__u64 gap;		/* loss before us: nothing counted until it is refilled */
-	__u64 resync;		/* took a gap for good, or UC */
+	__u64 resync;		/* not the expected PSN, but taken as such */
 
 	__u64 cas_lost;		/* the job's minimum was contended; this packet's progress is not in it */
 };

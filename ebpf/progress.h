@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The registers of a job: activity, epoch, minimum. Twin of the stages of the same
- * names in src/functions/symphony.
+ * The registers of a job. Twin of src/functions/symphony/progress.rs.
  *
- * A job's flows may come in on several CPUs at once. Every register is one machine word
- * that is replaced whole.
+ * A job's flows may come in on several CPUs at once, so each register is replaced as one
+ * 64-bit word.
  */
 #ifndef SYMPHONY_PROGRESS_H
 #define SYMPHONY_PROGRESS_H
@@ -12,90 +11,89 @@
 #include <stdbool.h>
 #include "abi.h"
 
-#define TICK_SHIFT	10	/* a tick is 1024 ns */
 #define CAS_TRIES	4
 
-/* Two 32-bit words as one; the first is the low half. */
-typedef __u64 __attribute__((may_alias)) pair;
+/* Two words of a register; the first is the low half. */
+typedef __u64 __attribute__((may_alias)) cell;
 
-static __always_inline pair make_pair(__u32 low, __u32 high)
+static __always_inline cell make_cell(__u32 first, __u32 second)
 {
-	return (pair)high << 32 | low;
+	return (cell)second << 32 | first;
 }
 
-static __always_inline __u32 low(pair p)
+static __always_inline __u32 first(cell c)
 {
-	return p;
+	return c;
 }
 
-static __always_inline __u32 high(pair p)
+static __always_inline __u32 second(cell c)
 {
-	return p >> 32;
+	return c >> 32;
 }
 
 /*
- * {last_tick, generation}. Returns the generation, and whether the job's counters restart
- * with this packet. Two CPUs that see the same idle job both write generation + 1.
+ * {last_tick, generation}: a job that was idle starts over, all its flows together.
+ * Two CPUs that see the same idle job both write the same generation.
  */
-static __always_inline __u32 activity(struct job_state *job, __u32 tick, __u32 idle_ticks, bool *restart)
+static __always_inline __u32 activity(struct job_state *job, __u32 tick, __u32 idle_ticks)
 {
-	volatile pair *cell = (pair *)&job->last_tick;
-	pair old = *cell;
-	__u32 generation = high(old);
+	volatile cell *activity = (cell *)&job->last_tick;
+	cell old = *activity;
+	__u32 generation = second(old);
 
-	*restart = tick - low(old) >= idle_ticks;
-	if (*restart)
-		generation++;
-	*cell = make_pair(tick, generation);
+	if (tick - first(old) >= idle_ticks)
+		generation = generation >= 0xffff ? UNARMED + 1 : generation + 1;
+	*activity = make_cell(tick, generation);
 	return generation;
 }
 
-/* Whether the packet is the first of an epoch. */
-static __always_inline bool new_epoch(struct job_state *job, __u64 now, __u8 epoch_shift, bool restart)
+/* {epoch, generation}: whether the minimum is stale. */
+static __always_inline bool new_epoch(struct job_state *job, __u64 now, __u8 epoch_shift, __u32 generation)
 {
-	__u32 epoch = now >> epoch_shift;
+	cell new = make_cell(now >> epoch_shift, generation);
 
-	return __sync_lock_test_and_set(&job->epoch, epoch) != epoch || restart;
-}
-
-/* The flow withdraws: the minimum must not be its. */
-static __always_inline void disown(struct job_state *job, __u32 owner, struct stats *count)
-{
-	pair *cell = (pair *)&job->min, old;
-	int i;
-
-#pragma unroll
-	for (i = 0; i < CAS_TRIES; i++) {
-		old = *(volatile pair *)cell;
-		if (high(old) != owner)
-			return;
-		if (__sync_val_compare_and_swap(cell, old, make_pair(low(old), 0)) == old)
-			return;
-	}
-	count->cas_lost++;
+	return __sync_lock_test_and_set((cell *)&job->epoch, new) != new;
 }
 
 /*
- * {min, owner}. The laggard writes its own progress; so does whoever comes first in an
- * epoch, or finds nobody. Returns the lead.
+ * {min, owner}: returns the lead, never negative. The owner's own progress always
+ * replaces the minimum, so no flow is ever ahead of its own past.
  */
 static __always_inline __s32 minimum(struct job_state *job, __u32 owner, __u32 progress, bool new_epoch, bool last,
 				     struct stats *count)
 {
-	pair *cell = (pair *)&job->min, old;
+	cell *minimum = (cell *)&job->min, new = make_cell(progress, last ? 0 : owner);
 	int i;
 
 #pragma unroll
 	for (i = 0; i < CAS_TRIES; i++) {
-		old = *(volatile pair *)cell;
-		__s32 lead = progress - low(old);
+		cell old = *(volatile cell *)minimum;
+		__s32 lead = progress - first(old);
 
-		if (!(new_epoch || !high(old) || lead < 0 || high(old) == owner))
+		if (!new_epoch && second(old) && lead >= 0 && second(old) != owner)
 			return lead;
-		if (__sync_val_compare_and_swap(cell, old, make_pair(progress, last ? 0 : owner)) == old)
+		if (__sync_val_compare_and_swap(minimum, old, new) == old)
 			return 0;
 	}
 	count->cas_lost++;
 	return 0;
+}
+
+/* The flow turned out not to be ring traffic. */
+static __always_inline void withdraw(struct job_state *job, __u32 owner, bool new_epoch, struct stats *count)
+{
+	cell *minimum = (cell *)&job->min;
+	int i;
+
+#pragma unroll
+	for (i = 0; i < CAS_TRIES; i++) {
+		cell old = *(volatile cell *)minimum;
+
+		if (!new_epoch && second(old) != owner)
+			return;
+		if (__sync_val_compare_and_swap(minimum, old, make_cell(first(old), 0)) == old)
+			return;
+	}
+	count->cas_lost++;
 }
 #endif

@@ -5,10 +5,9 @@
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
-#include "abi.h"
+#include "ingress.h"
 #include "maps.h"
 #include "parse.h"
-#include "track.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -28,7 +27,7 @@ static __always_inline void inspect(struct cursor *at, struct stats *count, stru
 	if (parse_roce(at, &roce)) {
 		found.opcode = roce.opcode;
 		found.psn = roce.psn;
-		track(&roce, found.received_at, count, &found);
+		track(&roce, count, &found);
 	} else {
 		count->not_roce++;
 	}

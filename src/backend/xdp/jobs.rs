@@ -6,18 +6,14 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use super::load::Kernel;
 use super::mapped::Plain;
-use super::skel::types;
+use super::skel::types::{self, job_config, job_state};
 use super::state::{Flow, StateError};
-use super::{FlowState, JobConfig, JobState};
 use crate::dataplane::{IpAddress, Nanos};
-use crate::functions::symphony::{CompiledJob, StepSource, tick};
+use crate::functions::symphony::{CompiledJob, FLOW_AGE_NS, StepSource, UNARMED, tick};
 
-/// Flows that were silent for so long are forgotten.
-const FLOW_AGE_TICKS: u32 = (60_000_000_000u64 >> 10) as u32;
-
-impl From<&CompiledJob> for JobConfig {
+impl From<&CompiledJob> for job_config {
     fn from(job: &CompiledJob) -> Self {
-        JobConfig {
+        job_config {
             enabled: job.enabled.into(),
             // In the order of `enum step_source`.
             step_source: match job.step_source {
@@ -52,8 +48,8 @@ impl Kernel {
         edges: impl IntoIterator<Item = (IpAddress, IpAddress, u16)>,
         now: Nanos,
     ) -> Result<(), StateError> {
-        self.job_state.write(slot.into(), &JobState { last_tick: tick(now), ..JobState::default() });
-        self.configure_job(slot, job)?;
+        self.restart(slot, now)?;
+        self.write_config(slot, &job.into())?;
         for (src, dst, rank) in edges {
             let (key, edge) = (types::edge_key { src, dst }, types::edge { job: slot, rank });
             if let Err(e) = self.skel.maps.edges.update(key.as_bytes(), edge.as_bytes(), MapFlags::NO_EXIST) {
@@ -64,15 +60,21 @@ impl Kernel {
         Ok(())
     }
 
-    /// Replaces the constants of a job that is installed; its state stays.
+    /// Replaces the constants of a job that is installed. Switched on by that it starts like a new one; else its state stays.
     ///
     /// # Errors
-    /// When the map refuses.
-    pub fn configure_job(&mut self, slot: u16, job: &CompiledJob) -> Result<(), StateError> {
+    /// When a map refuses.
+    pub fn configure_job(&mut self, slot: u16, job: &CompiledJob, now: Nanos) -> Result<(), StateError> {
+        let key = u32::from(slot).to_ne_bytes();
+        let old = self.skel.maps.jobs.lookup(&key, MapFlags::ANY).map_err(|e| StateError::new("jobs", e))?;
+        let was_enabled = old.and_then(|bytes| job_config::from_bytes(&bytes)).is_some_and(|old| old.enabled != 0);
+        if job.enabled && !was_enabled {
+            self.restart(slot, now)?;
+        }
         self.write_config(slot, &job.into())
     }
 
-    fn write_config(&mut self, slot: u16, config: &JobConfig) -> Result<(), StateError> {
+    fn write_config(&mut self, slot: u16, config: &job_config) -> Result<(), StateError> {
         self.skel
             .maps
             .jobs
@@ -85,7 +87,7 @@ impl Kernel {
     /// # Errors
     /// When a map refuses.
     pub fn remove_job(&mut self, slot: u16) -> Result<(), StateError> {
-        self.write_config(slot, &JobConfig::default())?; // from here on its packets are not tracked
+        self.write_config(slot, &job_config::default())?; // from here on its packets are not tracked
         let edges = &self.skel.maps.edges;
         let of_job: Vec<Vec<u8>> = edges
             .keys()
@@ -97,43 +99,51 @@ impl Kernel {
         for key in of_job {
             edges.delete(&key).map_err(|e| StateError::new("edges", e))?;
         }
-        for flow in self.flows().into_iter().filter(|flow| flow.state.job == slot) {
-            self.forget(&flow)?;
-        }
-        self.job_state.write(slot.into(), &JobState::default());
+        self.forget(|flow| flow.job == slot)?;
+        self.job_state.write(slot.into(), &job_state::default());
         Ok(())
     }
 
-    /// Forgets flows that were silent for 60 s and says how many.
+    /// A job starts without a past, and must be idle before it is marked.
+    fn restart(&mut self, slot: u16, now: Nanos) -> Result<(), StateError> {
+        self.forget(|flow| flow.job == slot)?;
+        let state = job_state { last_tick: tick(now), generation: UNARMED, ..job_state::default() };
+        self.job_state.write(slot.into(), &state);
+        Ok(())
+    }
+
+    /// Forgets flows that were silent for [`FLOW_AGE_NS`] and says how many. Call it every few seconds.
     ///
     /// # Errors
     /// When a map refuses.
     pub fn age(&mut self, now: Nanos) -> Result<usize, StateError> {
-        let old = |flow: &Flow| tick(now).wrapping_sub(flow.state.last_tick) as i32 >= FLOW_AGE_TICKS as i32;
-        let flows: Vec<Flow> = self.flows().into_iter().filter(old).collect();
+        const AGE_TICKS: i32 = (FLOW_AGE_NS >> 10) as i32;
+        self.forget(|flow| tick(now).wrapping_sub(flow.last_tick) as i32 >= AGE_TICKS)
+    }
+
+    /// Takes flows out of the tables and gives their slots back, in ascending order.
+    fn forget(&mut self, gone: impl Fn(&Flow) -> bool) -> Result<usize, StateError> {
+        let mut flows = self.flows();
+        flows.retain(gone);
         for flow in &flows {
-            self.forget(flow)?;
+            let edge = types::edge_key { src: flow.src, dst: flow.dst };
+            let key = types::flow_key { edge, dest_qpn: flow.dest_qpn };
+            self.skel.maps.flows.delete(key.as_bytes()).map_err(|e| StateError::new("flows", e))?;
+            self.disown(flow);
+            self.flow_state.write(flow.slot as usize, &types::flow_state::default());
+            self.skel
+                .maps
+                .free_slots
+                .update(&[], &flow.slot.to_ne_bytes(), MapFlags::ANY)
+                .map_err(|e| StateError::new("free_slots", e))?;
         }
         Ok(flows.len())
     }
 
-    /// Takes a flow out of the tables and gives its slot back.
-    fn forget(&mut self, flow: &Flow) -> Result<(), StateError> {
-        let key = types::flow_key { edge: types::edge_key { src: flow.src, dst: flow.dst }, dest_qpn: flow.dest_qpn };
-        self.skel.maps.flows.delete(key.as_bytes()).map_err(|e| StateError::new("flows", e))?;
-        self.disown(flow);
-        self.flow_state.write(flow.slot as usize, &FlowState::default());
-        self.skel
-            .maps
-            .free_slots
-            .update(&[], &flow.slot.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| StateError::new("free_slots", e))
-    }
-
     /// The minimum must not name a flow that is gone.
     fn disown(&self, flow: &Flow) {
-        const MINIMUM: usize = 1; // word of {min, owner} in struct job_state
-        let Some(word) = self.job_state.word(flow.state.job.into(), MINIMUM) else { return };
+        const MINIMUM: usize = 2; // word of {min, owner} in struct job_state
+        let Some(word) = self.job_state.word(flow.job.into(), MINIMUM) else { return };
         let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |minimum| {
             let mut halves = minimum.to_ne_bytes();
             let (_, owner) = halves.split_at_mut(4);

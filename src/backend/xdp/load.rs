@@ -8,14 +8,15 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, PrintLevel, set_print};
 
 use super::mapped::Mapped;
 use super::ports::Ports;
+use super::skel::types::{flow_state, job_state};
 use super::skel::{OpenSymphonySkel, SymphonySkel, SymphonySkelBuilder};
-use super::{FlowState, JobState, StateError};
+use super::state::StateError;
 
 /// The loaded kernel side: its maps, and the ports that it is attached to. Dropping it detaches.
 pub struct Kernel {
     pub(super) ports: Ports,
-    pub(super) flow_state: Mapped<FlowState>,
-    pub(super) job_state: Mapped<JobState>,
+    pub(super) flow_state: Mapped<flow_state>,
+    pub(super) job_state: Mapped<job_state>,
     pub(super) skel: SymphonySkel<'static>,
 }
 

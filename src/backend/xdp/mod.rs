@@ -11,6 +11,7 @@
 //!
 //! Layouts are those of `ebpf/abi.h`, by way of BTF and the skeleton.
 
+mod bench;
 mod jobs;
 mod load;
 mod mapped;
@@ -18,10 +19,10 @@ mod metadata;
 mod ports;
 mod state;
 
+pub use bench::{Bench, Run};
 pub use load::{Kernel, LoadError};
 pub use metadata::{METADATA_BYTES, Metadata};
 pub use ports::{PeerPass, PeerPassError, PortError};
-pub use skel::types::{flow_state as FlowState, job_config as JobConfig, job_state as JobState};
 pub use state::{Flow, StateError, Stats};
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)] // generated

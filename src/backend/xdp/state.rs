@@ -5,8 +5,11 @@ use libbpf_rs::{MapCore, MapFlags};
 use super::load::Kernel;
 use super::mapped::Plain;
 use super::skel::types;
-use super::{FlowState, JobState};
 use crate::dataplane::{DropReason, IpAddress};
+use crate::functions::symphony::{
+    ActivityCell, CountCell, EpochCell, FlowState, JobState, Kind, MinimumCell, NewestCell, Outcomes, PacketsCell,
+    PsnCell, RequestsCell, StepsCell,
+};
 
 /// A map that could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +26,7 @@ impl StateError {
 }
 
 /// A flow of a job.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Sender.
     pub src: IpAddress,
@@ -31,21 +34,28 @@ pub struct Flow {
     pub dst: IpAddress,
     /// Destination queue pair.
     pub dest_qpn: u32,
-    /// Its slot.
+    /// Slot of the job.
+    pub job: u16,
+    /// Slot of the flow.
     pub slot: u32,
+    /// Tick of its last packet.
+    pub last_tick: u32,
     /// Its registers.
     pub state: FlowState,
 }
 
-/// The kernel side's counters, summed over CPUs. What came in is `redirected` and the drops together.
+/// The kernel side's counters, summed over CPUs. What came in is `redirected` and the drops together; the outcomes count
+/// each redirected packet once more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Handed to a socket. The socket may still have dropped it: see XDP_STATISTICS.
     pub redirected: u64,
     /// Dropped, by reason; reasons that did not occur are left out.
     pub drops: Vec<(DropReason, u64)>,
-    /// What tracking made of the redirected packets, by name. All but `cas_lost` add up to `redirected`.
-    pub outcomes: Vec<(&'static str, u64)>,
+    /// What tracking made of the redirected packets.
+    pub outcomes: Outcomes,
+    /// Packets whose progress is not in the job's minimum because CPUs contended for it.
+    pub cas_lost: u64,
 }
 
 impl Kernel {
@@ -70,40 +80,80 @@ impl Kernel {
         Ok(Stats {
             redirected: sum(|s| s.redirected),
             drops: drops.filter(|(_, count)| *count > 0).collect(),
-            outcomes: vec![
-                ("not_roce", sum(|s| s.not_roce)),
-                ("not_of_a_job", sum(|s| s.not_of_a_job)),
-                ("not_data", sum(|s| s.not_data)),
-                ("flows_full", sum(|s| s.flows_full)),
-                ("in_order", sum(|s| s.in_order)),
-                ("old", sum(|s| s.old)),
-                ("gap", sum(|s| s.gap)),
-                ("resync", sum(|s| s.resync)),
-                ("cas_lost", sum(|s| s.cas_lost)),
-            ],
+            outcomes: Outcomes {
+                not_roce: sum(|s| s.not_roce),
+                not_data: sum(|s| s.not_data),
+                not_of_a_job: sum(|s| s.not_of_a_job),
+                flows_full: sum(|s| s.flows_full),
+                in_order: sum(|s| s.in_order),
+                old: sum(|s| s.old),
+                gap: sum(|s| s.gap),
+                resync: sum(|s| s.resync),
+            },
+            cas_lost: sum(|s| s.cas_lost),
         })
     }
 
-    /// The flows that have a slot, in no order. A flow that comes while the table is read may be missing.
+    /// The flows that have a slot, by slot. A flow that comes while the table is read may be missing.
     pub fn flows(&self) -> Vec<Flow> {
-        let flows = &self.skel.maps.flows;
+        let table = &self.skel.maps.flows;
         let read = |bytes: Vec<u8>| {
-            let slot = flows.lookup(&bytes, MapFlags::ANY).ok()??;
+            let slot = table.lookup(&bytes, MapFlags::ANY).ok()??;
             let slot = u32::from_ne_bytes(slot.try_into().ok()?);
             let key = types::flow_key::from_bytes(&bytes)?;
-            let state = self.flow_state.read(slot as usize)?;
-            Some(Flow { src: key.edge.src, dst: key.edge.dst, dest_qpn: key.dest_qpn, slot, state })
+            let raw = self.flow_state.read(slot as usize)?;
+            Some(Flow {
+                src: key.edge.src,
+                dst: key.edge.dst,
+                dest_qpn: key.dest_qpn,
+                job: raw.job,
+                slot,
+                last_tick: raw.last_tick,
+                state: registers(&raw),
+            })
         };
-        flows.keys().filter_map(read).collect()
+        let mut flows: Vec<Flow> = table.keys().filter_map(read).collect();
+        flows.sort_unstable_by_key(|flow| flow.slot);
+        flows
     }
 
     /// The registers of a flow slot; `None` out of range.
     pub fn flow_state(&self, slot: u32) -> Option<FlowState> {
-        self.flow_state.read(slot as usize)
+        self.flow_state.read(slot as usize).map(|raw| registers(&raw))
     }
 
     /// The registers of a job slot; `None` out of range.
     pub fn job_state(&self, slot: u16) -> Option<JobState> {
-        self.job_state.read(slot.into())
+        let raw = self.job_state.read(slot.into())?;
+        Some(JobState {
+            activity: ActivityCell { last_tick: raw.last_tick, generation: raw.generation },
+            epoch: EpochCell { epoch: raw.epoch, generation: raw.epoch_generation },
+            minimum: MinimumCell { min: raw.min, owner: raw.owner },
+        })
+    }
+}
+
+/// The kernel's struct as the stages have it.
+fn registers(raw: &types::flow_state) -> FlowState {
+    FlowState {
+        psn: PsnCell { expected: raw.expected, gap_since: raw.gap_since },
+        resyncs: raw.resyncs,
+        newest: NewestCell { newest: raw.newest, retransmitted: raw.retransmitted },
+        count: CountCell { packets: raw.packets, messages: raw.messages },
+        requests: RequestsCell {
+            generation: raw.requests_generation,
+            requests: raw.requests,
+            kind: match raw.kind {
+                1 => Kind::Ring,
+                2 => Kind::Plain,
+                _ => Kind::Unknown,
+            },
+        },
+        packets: PacketsCell { packets: raw.step_packets, generation: raw.packets_generation, tag: raw.tag },
+        steps: StepsCell {
+            steps_done: raw.steps_done,
+            generation: raw.steps_generation,
+            in_collective: raw.in_collective,
+        },
     }
 }

@@ -15,6 +15,7 @@ use signal_hook::flag;
 use crate::backend::afxdp::{RunSpec, Runner};
 use crate::backend::live::Snapshot;
 use crate::control::config::{Config, Purpose};
+use crate::control::socket::ControlSocket;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -47,6 +48,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let stop = stop_on_signals().context("cannot catch SIGINT and SIGTERM")?;
+    let (requests, receiver) = crossbeam::channel::bounded(16);
+    let _control = ControlSocket::open(&config, requests)?; // before anything is attached: it refuses a second switch
     let mut runner = Runner::new(spec(&config))?;
     if let Some(duration) = args.duration {
         let stop = stop.clone();
@@ -55,7 +58,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             stop.store(true, Ordering::Relaxed);
         });
     }
-    let (_requests, receiver) = crossbeam::channel::bounded(16);
     let snapshot = runner.run(&stop, receiver)?;
     drop(runner);
     match args.json {

@@ -17,7 +17,7 @@ pub const PATH_MTU: usize = 1024;
 const STANDING: u64 = 64;
 const BETWEEN_PACKETS_NS: Nanos = 100;
 const RANKS: u32 = 64;
-const PACKETS_PER_STEP: u32 = 64;
+const PACKETS_PER_STEP: u32 = 16;
 const IDLE_NS: Nanos = 1_000_000;
 
 fn address(rank: u32) -> IpAddr {

@@ -1,6 +1,7 @@
 //! The control plane's side of Symphony: jobs come and go, parameters change, silent flows are forgotten. All of it
 //! between packets.
 
+use std::fmt::Display;
 use std::net::IpAddr;
 
 use super::classify::{Edge, FlowEntry, FlowKey};
@@ -81,7 +82,7 @@ pub enum Error {
         /// Name of the field.
         field: &'static str,
         /// What it was.
-        value: u64,
+        value: String,
         /// What it may be.
         cure: &'static str,
     },
@@ -108,8 +109,9 @@ pub enum Error {
 /// Whether a job makes sense by itself.
 fn check(job: &Job) -> Result<(), Error> {
     let id = job.id;
-    let value =
-        |ok: bool, field, value: u64, cure| if ok { Ok(()) } else { Err(Error::Value { id, field, value, cure }) };
+    let value = |ok: bool, field, value: &dyn Display, cure| {
+        if ok { Ok(()) } else { Err(Error::Value { id, field, value: value.to_string(), cure }) }
+    };
     let Some(first) = job.ring.first().filter(|_| job.ring.len() >= 2) else {
         return Err(Error::RingTooShort { id, ranks: job.ring.len() });
     };
@@ -122,36 +124,36 @@ fn check(job: &Job) -> Result<(), Error> {
         return Err(Error::DuplicateAddress { id, address: twice[0] });
     }
     let requests = job.requests_per_step;
-    value(requests != 0, "requests_per_step", requests.into(), "must be at least 1")?;
+    value(requests != 0, "requests_per_step", &requests, "must be at least 1")?;
     value(
         requests.is_power_of_two() || job.step_source != StepSource::Imm,
         "requests_per_step",
-        requests.into(),
+        &requests,
         "must be a power of two with step_source = imm",
     )?;
     value(
         matches!(job.path_mtu, 256 | 512 | 1024 | 2048 | 4096),
         "path_mtu",
-        job.path_mtu.into(),
+        &job.path_mtu,
         "must be 256, 512, 1024, 2048 or 4096",
     )?;
-    value(job.packets_per_step != Some(0), "packets_per_step", 0, "must be at least 1, or left out when not known")?;
+    value(job.packets_per_step != Some(0), "packets_per_step", &0, "must be at least 1, or left out when not known")?;
     value(
         job.packets_per_step.is_some() || job.step_source != StepSource::Psn,
         "packets_per_step",
-        0,
+        &"unknown",
         "must be given with step_source = psn",
     )?;
     value(
         (1..=u16::MAX.into()).contains(&job.steps_per_collective),
         "steps_per_collective",
-        job.steps_per_collective.into(),
-        "must be 1..=65535; 2(n-1) for an all-reduce of n ranks",
+        &job.steps_per_collective,
+        "must be 1..=65535; it is 2(n-1) for an all-reduce of n ranks",
     )?;
     value(
         (1 << 10..=MAX_IDLE_NS).contains(&job.idle_ns),
         "idle_ns",
-        job.idle_ns,
+        &job.idle_ns,
         "must be from 1024 ns to 36 minutes; 10 steps are a good choice",
     )
 }

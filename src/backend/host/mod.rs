@@ -1,11 +1,26 @@
 //! Drives [`crate::roce::Endpoint`]s over sockets: one thread a server, a server being a network namespace (or the one we
 //! are in) that holds any number of ranks, each with an address of its own.
+//!
+//! Packets are paced in userspace. How late the threads ran is reported, so that a machine too busy is not taken for a
+//! congested network.
 
-use std::sync::atomic::AtomicBool;
+mod clock;
+mod netns;
+mod server;
+mod socket;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+pub use clock::now;
+use server::{Server, Shared};
+
 use crate::dataplane::Nanos;
-use crate::roce::{Config, Counters, Outcome, WrongValue};
+use crate::roce::{Config, ConfigError, Counters, Outcome, WrongValue};
 
 /// One server: a namespace and its ranks.
 #[derive(Clone, Debug)]
@@ -29,12 +44,18 @@ pub struct RankReport {
     pub finish: Option<Nanos>,
     /// When each step was complete.
     pub steps: Vec<Nanos>,
-    /// [`Outcome::Running`] when time was up or the run was stopped.
+    /// [`Outcome::Running`] when time was up, the run was stopped or another rank failed.
     pub outcome: Outcome,
     /// The reduced values against the closed form; `None` when the rank did not finish.
     pub verified: Option<Result<(), WrongValue>>,
     /// What it counted.
     pub counters: Counters,
+    /// Packets that came for it and were no RoCEv2 packets, or with a wrong ICRC, by reason.
+    pub malformed: BTreeMap<String, u64>,
+    /// Packets that its server's kernel refused to send.
+    pub refused: u64,
+    /// Why, the last time.
+    pub last_refusal: Option<String>,
     /// How well its server's thread kept time.
     pub starvation: Starvation,
 }
@@ -42,29 +63,81 @@ pub struct RankReport {
 /// How well a server's thread kept time. All of it is about the machine that runs the hosts, none about the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Starvation {
-    /// Most that a packet left late.
+    /// Most that a packet of the rank left late.
     pub late_max_ns: Nanos,
-    /// Share of the run's time in which pacing fell behind beyond what a burst of a few packets makes up for, 0..=1.
+    /// Share of the rank's time that pacing lost because the thread came later than a burst of a few packets makes up for.
     pub share_lost: f64,
-    /// Packets that the kernel threw away because we read too slowly.
+    /// Packets that the kernel threw away because they were read too slowly.
     pub receive_overflows: u64,
+    /// Processor time that the server's thread used, for all its ranks.
+    pub cpu_ns: Nanos,
 }
 
 /// Why hosts could not run at all.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {}
-
-/// The time on `CLOCK_MONOTONIC`.
-pub fn now() -> Nanos {
-    todo!()
+pub enum Error {
+    /// A rank is set up wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The namespace cannot be entered.
+    #[error(
+        "cannot enter network namespace {name}: {source}. `ip netns list` shows those that exist; entering needs root"
+    )]
+    Namespace {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Raw sockets need a capability.
+    #[error("cannot open a raw socket: {source}. Run as root or with CAP_NET_RAW")]
+    RawSocket {
+        /// Why.
+        source: io::Error,
+    },
+    /// The rank's address cannot be listened on.
+    #[error(
+        "cannot listen on {addr}, UDP port 4791: {source}. Is the address on an interface here, and nobody else (another rank, rdma_rxe) on the port?"
+    )]
+    Bind {
+        /// The address.
+        addr: IpAddr,
+        /// Why.
+        source: io::Error,
+    },
 }
 
-/// Runs all ranks of all servers until every one has finished or failed, `limit` has passed or `stop` is set. Reports are in
-/// the order of the specification.
+/// Runs all ranks of all servers until every one has finished, one has failed, `limit` has passed or `stop` is set. Reports
+/// are in the order of the specification.
 ///
 /// # Errors
 /// What keeps the ranks from running at all: a missing namespace, address or permission.
 pub fn run(servers: &[ServerSpec], limit: Duration, stop: &AtomicBool) -> Result<Vec<RankReport>, Error> {
-    let _ = (servers, limit, stop);
-    todo!()
+    let ranks = || servers.iter().flat_map(|server| &server.ranks);
+    let shared = Shared {
+        stop,
+        failed: AtomicBool::new(false),
+        unfinished: AtomicUsize::new(ranks().count()),
+        end: now().saturating_add(limit.as_nanos() as Nanos),
+        local: ranks().map(|config| config.addr).collect(),
+    };
+    let ready = Barrier::new(servers.len());
+    let serve = |spec: &ServerSpec| {
+        let server = Server::open(spec, &shared);
+        if server.is_err() {
+            shared.failed.store(true, Ordering::Relaxed);
+        }
+        // Nobody sends before everybody listens.
+        ready.wait();
+        server.map(|server| server.run(&shared))
+    };
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = servers.iter().map(|spec| scope.spawn(|| serve(spec))).collect();
+        threads.into_iter().map(|thread| thread.join()).collect()
+    });
+    let mut reports = Vec::new();
+    for result in results {
+        reports.extend(result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+    }
+    Ok(reports)
 }

@@ -53,11 +53,13 @@ pub struct PortSnapshot {
     pub depth_bytes: u64,
     /// Most bytes ever in it.
     pub max_depth_bytes: u64,
+    /// Of the packets out, those that the kernel never sent: the interface was removed, or refused them.
+    pub not_sent: u64,
     /// Marks on packets that left here.
     pub marks: Marks,
     /// XDP_STATISTICS of the socket, by the kernel's names (`rx_dropped`, `rx_ring_full`, ..).
     pub xdp: BTreeMap<&'static str, u64>,
-    /// Frames of the UMEM by where they are (`fill`, `rx`, `tx`, `queued`), where known.
+    /// Frames of the UMEM by where they are with the kernel: `fill`, `rx`, `tx`.
     pub frames: BTreeMap<&'static str, u64>,
 }
 

@@ -49,8 +49,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let stop = stop_on_signals().context("cannot catch SIGINT and SIGTERM")?;
     let (requests, receiver) = crossbeam::channel::bounded(16);
-    let _control = ControlSocket::open(&config, requests)?; // before anything is attached: it refuses a second switch
     let mut runner = Runner::new(spec(&config))?;
+    let control = ControlSocket::open(&config, requests)?; // after it: who is not root should hear of that first
     if let Some(duration) = args.duration {
         let stop = stop.clone();
         thread::spawn(move || {
@@ -59,6 +59,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         });
     }
     let snapshot = runner.run(&stop, receiver)?;
+    drop(control);
     drop(runner);
     match args.json {
         true => super::print_json(&snapshot)?,

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::io;
 
 use super::umem::MAX_FRAME_BYTES;
+use crate::backend::xdp::LoadError;
 
 /// Why the switch cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -76,8 +77,11 @@ pub enum Error {
         reason: String,
     },
     /// The kernel program.
+    #[error(transparent)]
+    Kernel(LoadError),
+    /// A job from the start.
     #[error("{0}")]
-    Kernel(String),
+    Job(String),
     /// A system call that should work.
     #[error("{what}: {source}")]
     System {
@@ -86,6 +90,15 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::Permission => Error::NotRoot,
+            error => Error::Kernel(error),
+        }
+    }
 }
 
 impl Error {

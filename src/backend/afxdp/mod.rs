@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! umem    the frames and who owns each            socket   rings on that memory
-//! port    an interface, its socket, its state     worker   the loop        netdev, sleep   what the kernel says, the clock
+//! port    an interface, its socket, its state     worker   the loop         control   what is asked of it between batches
+//! netdev  what the kernel says of interfaces      sleep    the clock, and waiting
 //! ```
 
+mod control;
 mod error;
 mod netdev;
 mod port;
@@ -27,8 +29,8 @@ use self::worker::Worker;
 use super::live::{Request, Snapshot};
 use super::xdp::Kernel;
 use crate::dataplane::{Nanos, PortId, SwitchConfig};
-use crate::functions::forward::ForwardConfig;
-use crate::functions::symphony::{Job, Parameters};
+use crate::functions::forward::{Forward, ForwardConfig};
+use crate::functions::symphony::{Job, Parameters, Symphony};
 
 /// The largest interface MTU that works. A veth takes an XDP program up to 3506 (Linux 6.18, x86-64: a page less headroom and
 /// `skb_shared_info`); a frame buffer has room for a little more.
@@ -56,20 +58,17 @@ pub struct RunSpec {
     pub jobs: Vec<Job>,
 }
 
-struct Flood(u64);
-impl crate::dataplane::Function for Flood {
-    fn ingress<T: crate::dataplane::Tracer>(
-        &mut self,
-        _: &mut crate::dataplane::Cx<'_, T>,
-        phv: &mut crate::dataplane::Phv,
-    ) -> crate::dataplane::Verdict {
-        crate::dataplane::Verdict::Multicast(crate::dataplane::PortSet(self.0).without(phv.ingress_port))
-    }
-}
+/// Flow slots and job slots: MAX_FLOWS and MAX_JOBS of `ebpf/abi.h`.
+const MAX_FLOWS: u32 = 16384;
+const MAX_JOBS: u16 = 1024;
+/// Old flows and stations are forgotten so often.
+const UPKEEP_NS: Nanos = 1_000_000_000;
 
 /// The live switch. Dropping it detaches everything.
 pub struct Runner {
-    worker: Worker<Flood>,
+    name: String,
+    since: Nanos,
+    worker: Worker,
 }
 
 impl Runner {
@@ -79,13 +78,21 @@ impl Runner {
     /// # Errors
     /// A sentence that names what is wrong and the cure.
     pub fn new(spec: RunSpec) -> Result<Self, Error> {
+        let kernel = Kernel::load()?; // first: without the rights for it nothing else matters
         let netdev = Netdev::new().map_err(|source| Error::System { what: "cannot ask about interfaces", source })?;
         let ports = ports(&spec, &netdev)?;
-        let kernel = Kernel::load().map_err(|error| Error::Kernel(error.to_string()))?;
         let pool = Pool::new(frames(&spec.switch))?;
-        let flood = Flood((1 << ports.len()) - 1);
-        let worker = Worker::new(&spec.switch, ports, flood, kernel, netdev, pool)?;
-        Ok(Runner { worker })
+        let functions = (
+            Symphony::new(spec.parameters, MAX_FLOWS, MAX_JOBS),
+            Forward::new(&with_own_macs(spec.forwarding, &ports), ports.len(), spec.switch.seed),
+        );
+        let mut worker = Worker::new(&spec.switch, ports, functions, kernel, netdev, pool)?;
+        let since = sleep::now();
+        for job in &spec.jobs {
+            worker.add_job(job, since).map_err(Error::Job)?;
+        }
+        worker.open_ports()?;
+        Ok(Runner { name: spec.name, since, worker })
     }
 
     /// Forwards until `stop` is set; answers `requests` between batches. Returns the last snapshot.
@@ -94,18 +101,40 @@ impl Runner {
     /// Only what makes going on impossible; a port that goes down or away is not one.
     pub fn run(&mut self, stop: &AtomicBool, requests: Receiver<Request>) -> Result<Snapshot, Error> {
         sleep::set_least_timer_slack();
-        let _ = requests;
+        tracing::info!(switch = %self.name, ports = self.worker.ports.len(), "forwarding");
+        let mut upkeep_at = self.since + UPKEEP_NS;
         while !stop.load(Ordering::Relaxed) {
             if !self.worker.pass() {
                 self.worker
                     .sleep(MAX_SLEEP_NS)
                     .map_err(|source| Error::System { what: "cannot wait for frames", source })?;
             }
+            while let Ok(Request { command, reply }) = requests.try_recv() {
+                // Who asked may have gone away meanwhile.
+                let _ = reply.try_send(self.worker.command(command, &self.name, self.since));
+            }
+            let now = sleep::now();
+            if now >= upkeep_at {
+                upkeep_at = now + UPKEEP_NS;
+                self.worker.forget_old(now);
+            }
         }
-        self.worker.audit();
-        let counters = self.worker.switch.counters();
-        Ok(Snapshot { version: 1, conservation: counters.conservation, ..Snapshot::default() })
+        if cfg!(debug_assertions) {
+            self.worker.audit();
+        }
+        Ok(self.worker.snapshot(&self.name, self.since))
     }
+}
+
+/// Routed packets leave with the MAC of the port that they leave by.
+fn with_own_macs(mut forwarding: ForwardConfig, ports: &[Port]) -> ForwardConfig {
+    if let ForwardConfig::Static(routes) = &mut forwarding {
+        for hop in routes.iter_mut().flat_map(|route| &mut route.via) {
+            let own = ports.get(usize::from(hop.port)).and_then(|port| port.seen);
+            hop.source_mac = hop.source_mac.or(own.map(|seen| seen.mac));
+        }
+    }
+    forwarding
 }
 
 /// The ports, after all that can be seen to be wrong with them.

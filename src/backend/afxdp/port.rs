@@ -2,7 +2,7 @@
 
 use super::netdev::Interface;
 use super::socket::{Kick, PortSocket};
-use super::umem::{Census, Pool};
+use super::umem::Pool;
 use crate::dataplane::{Nanos, PortId};
 
 /// A peer that takes nothing for so long has stalled; what is due then is dropped, so that buffers serve other ports.
@@ -87,14 +87,12 @@ impl Port {
     }
 
     /// Closes the socket and takes its frames back.
-    pub fn close(&mut self, pool: &mut Pool) -> Census {
-        let Some(mut socket) = self.socket.take() else { return Census::default() };
+    pub fn close(&mut self, pool: &mut Pool) {
+        let Some(mut socket) = self.socket.take() else { return };
         socket.complete(pool);
         self.unsent += socket.refused();
         drop(socket);
         self.blocked_since = None;
-        let census = pool.reclaim(self.id);
-        self.unsent += census.transmit as u64;
-        census
+        self.unsent += pool.reclaim(self.id) as u64;
     }
 }

@@ -47,7 +47,7 @@ impl PortSocket {
         let name: Interface = interface.parse().map_err(|_| "the name holds a zero byte".to_string())?;
         let (tx, rx, rings) = bind(pool.umem(), &name).map_err(|error| match error {
             BindError::Kernel(text) if text.contains("os error 16") => {
-                format!("{text} (another AF_XDP program holds queue 0 of it)")
+                format!("{text} (another AF_XDP program, perhaps another switch, holds its queue 0; stop that one)")
             }
             error => error.to_string(),
         })?;
@@ -229,13 +229,14 @@ mod tests {
         let mut pool = Pool::new(NonZeroU32::new(4096).unwrap()).unwrap();
         let _anchor = Anchor::new(pool.umem()).map_err(|error| error.to_string()).unwrap();
         let socket = PortSocket::open(&mut pool, 0, "afx-t0").map_err(|error| error.to_string()).unwrap();
-        assert_eq!(pool.census(None), Census { free: 2048, receive: 2048, ..Census::default() });
+        let bound = Census { free: 2048, receive: [(0, 2048)].into(), ..Census::default() };
+        assert_eq!(pool.census(), bound);
         assert!(veth(), "the interface is removed and made again");
         drop(socket);
-        assert_eq!(pool.reclaim(0).receive, 2048);
-        assert_eq!(pool.census(None), Census { free: 4096, ..Census::default() });
+        assert_eq!(pool.reclaim(0), 0);
+        assert_eq!(pool.census(), Census { free: 4096, ..Census::default() });
         let socket = PortSocket::open(&mut pool, 0, "afx-t0").map_err(|error| error.to_string()).unwrap();
-        assert_eq!(pool.census(None).receive, 2048);
+        assert_eq!(pool.census(), bound);
         drop(socket);
         ip("link del afx-t0");
     }

@@ -4,6 +4,7 @@
 //! A [`Frame`] is the right to touch one frame's bytes; there is one at most for each, and only while the frame is in
 //! the switch.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::ptr;
 
@@ -43,16 +44,16 @@ pub enum Place {
 }
 
 /// Frames by place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// In the pool.
     pub free: usize,
-    /// With the kernel to receive into.
-    pub receive: usize,
     /// In the switch.
     pub switch: usize,
-    /// With the kernel to send.
-    pub transmit: usize,
+    /// With the kernel to receive into, by port.
+    pub receive: BTreeMap<PortId, usize>,
+    /// With the kernel to send, by port.
+    pub transmit: BTreeMap<PortId, usize>,
 }
 
 /// The right to one frame of the switch. Give it back by [`Frames::free`] or send it; one that is merely forgotten is a
@@ -122,17 +123,16 @@ impl Pool {
         self.in_switch
     }
 
-    /// Where all frames are; of the kernel's only those of `port`, when one is given.
-    pub fn census(&self, port: Option<PortId>) -> Census {
+    /// Where all frames are. Looks at every one.
+    pub fn census(&self) -> Census {
         let mut census = Census::default();
         for place in &self.places {
-            match *place {
-                Place::Free => census.free += 1,
-                Place::Receive(p) if port.is_none_or(|port| port == p) => census.receive += 1,
-                Place::Transmit(p) if port.is_none_or(|port| port == p) => census.transmit += 1,
-                Place::Switch => census.switch += 1,
-                Place::Receive(_) | Place::Transmit(_) => {}
-            }
+            *match *place {
+                Place::Free => &mut census.free,
+                Place::Switch => &mut census.switch,
+                Place::Receive(port) => census.receive.entry(port).or_default(),
+                Place::Transmit(port) => census.transmit.entry(port).or_default(),
+            } += 1;
         }
         census
     }
@@ -210,16 +210,17 @@ impl Pool {
     }
 
     /// Takes back everything that the kernel had of a port. Only for a port whose socket is closed: then the kernel has
-    /// let go of its rings. Returns how many frames had been received or were still to be sent, as far as is known.
-    pub fn reclaim(&mut self, port: PortId) -> Census {
-        let before = self.census(Some(port));
-        for chunk in 0..self.places.len() {
-            if matches!(self.places[chunk], Place::Receive(p) | Place::Transmit(p) if p == port) {
-                self.places[chunk] = Place::Free;
+    /// let go of its rings. Returns how many frames were still to be sent, as far as is known.
+    pub fn reclaim(&mut self, port: PortId) -> usize {
+        let mut transmit = 0;
+        for (chunk, place) in self.places.iter_mut().enumerate() {
+            if matches!(*place, Place::Receive(p) | Place::Transmit(p) if p == port) {
+                transmit += usize::from(*place == Place::Transmit(port));
+                *place = Place::Free;
                 self.free.push(chunk as u32);
             }
         }
-        before
+        transmit
     }
 
     /// The `N` bytes before the frame's data, where the kernel puts XDP metadata. Whatever was there before when the XDP
@@ -330,7 +331,7 @@ mod tests {
         assert_eq!(pool.in_switch(), 2);
         pool.free(frame);
         pool.free(copy);
-        assert_eq!(pool.census(None), Census { free: 4, ..Census::default() });
+        assert_eq!(pool.census(), Census { free: 4, ..Census::default() });
     }
 
     #[test]

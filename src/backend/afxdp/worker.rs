@@ -12,13 +12,15 @@
 use std::io;
 
 use super::error::Error;
-use super::netdev::{self, Netdev};
+use super::netdev::Netdev;
 use super::port::{Port, Readiness};
 use super::sleep::{self, Sleeper};
 use super::socket::{Anchor, PortSocket};
 use super::umem::{BATCH, Frame, Pool};
 use crate::backend::xdp::{Kernel, Metadata};
-use crate::dataplane::{DropReason, Frames, Function, Nanos, NoTrace, PortId, Roce, Switch, SwitchConfig, parse_l2_l3};
+use crate::dataplane::{Bridged, DropReason, Frames, Nanos, NoTrace, PortId, Roce, Switch, SwitchConfig, parse_l2_l3};
+use crate::functions::forward::Forward;
+use crate::functions::symphony::Symphony;
 
 /// Looks at the interfaces so often.
 const LOOK_NS: Nanos = 1_000_000_000;
@@ -29,9 +31,12 @@ const RESERVE_PER_PORT: usize = BATCH;
 /// A debug build counts all frames every so many passes.
 const AUDIT_PASSES: u64 = 256;
 
-/// The worker. `F` are the functions in the switch's stages.
-pub struct Worker<F> {
-    pub(super) switch: Switch<F, Frame>,
+/// What runs in the switch's stages.
+pub type Functions = (Symphony, Forward);
+
+/// The worker.
+pub struct Worker {
+    pub(super) switch: Switch<Functions, Frame>,
     pub(super) ports: Vec<Port>,
     pub(super) pool: Pool,
     pub(super) kernel: Kernel,
@@ -44,21 +49,21 @@ pub struct Worker<F> {
     _anchor: Anchor,
 }
 
-impl<F: Function> Worker<F> {
-    /// Opens and attaches all ports, whose interfaces must exist. `ports` and the ports of `config` go together.
+impl Worker {
+    /// A worker whose ports are not open yet. `ports` and the ports of `config` go together.
     ///
     /// # Errors
-    /// When a port cannot be opened.
+    /// When the UMEM cannot be anchored.
     pub fn new(
         config: &SwitchConfig,
         ports: Vec<Port>,
-        functions: F,
+        functions: Functions,
         kernel: Kernel,
         netdev: Netdev,
         pool: Pool,
     ) -> Result<Self, Error> {
         let anchor = Anchor::new(pool.umem())?;
-        let mut worker = Worker {
+        Ok(Worker {
             switch: Switch::new(config, functions),
             ports,
             pool,
@@ -70,15 +75,22 @@ impl<F: Function> Worker<F> {
             look_at: sleep::now() + LOOK_NS,
             passes: 0,
             _anchor: anchor,
-        };
-        for id in 0..worker.ports.len() {
-            worker.open(id).map_err(|reason| {
-                let Port { name, interface, .. } = &worker.ports[id];
+        })
+    }
+
+    /// Binds and attaches all ports, whose interfaces must exist.
+    ///
+    /// # Errors
+    /// At the first one that cannot be opened.
+    pub fn open_ports(&mut self) -> Result<(), Error> {
+        for id in 0..self.ports.len() {
+            self.open(id).map_err(|reason| {
+                let Port { name, interface, .. } = &self.ports[id];
                 Error::Socket { port: name.clone(), interface: interface.clone(), reason }
             })?;
-            worker.set_up(id);
+            self.set_up(id);
         }
-        Ok(worker)
+        Ok(())
     }
 
     /// One round over all ports. Returns whether there was anything to do.
@@ -126,12 +138,11 @@ impl<F: Function> Worker<F> {
     /// # Panics
     /// When a frame has leaked.
     pub fn audit(&self) {
-        let census = self.pool.census(None);
-        let queued = self.switch.counters().conservation.queued;
-        assert_eq!(census.switch as u64, queued, "frames in the switch and packets queued");
+        let (census, conservation) = (self.pool.census(), self.switch.counters().conservation);
+        assert_eq!(census.switch as u64, conservation.queued, "frames in the switch and packets queued");
         assert_eq!(census.switch, self.pool.in_switch());
         assert_eq!(census.free, self.pool.available());
-        assert!(self.switch.counters().conservation.holds(), "{:?}", self.switch.counters().conservation);
+        assert!(conservation.holds(), "{conservation:?}");
     }
 
     /// Sends what is due at one port. Returns whether it did anything.
@@ -204,7 +215,8 @@ impl<F: Function> Worker<F> {
             let metadata = Metadata::from_bytes(&self.pool.metadata(&frame));
             match parse_l2_l3(self.pool.bytes(&frame), port, metadata.received_at) {
                 Ok(mut phv) => {
-                    phv.bridged = metadata.bridged;
+                    // Also where tracking found nothing: the kernel side is the one that tracks.
+                    phv.bridged = Bridged { tracked: true, ..metadata.bridged };
                     phv.roce = roce(&metadata);
                     self.switch.ingress(now, phv, frame, &mut self.pool, &mut NoTrace);
                 }
@@ -278,6 +290,7 @@ impl<F: Function> Worker<F> {
         } else {
             tracing::warn!(port = %port.name, interface = %port.interface, "down");
             self.switch.flush_port(id as PortId, &mut self.pool, &mut NoTrace);
+            self.switch.functions_mut().1.forget_port(id as PortId);
         }
     }
 }
@@ -287,9 +300,4 @@ impl<F: Function> Worker<F> {
 fn roce(metadata: &Metadata) -> Option<Roce> {
     let found = metadata.opcode.0 != 0 || metadata.psn != 0;
     found.then(|| Roce { opcode: metadata.opcode, psn: metadata.psn, ..Roce::default() })
-}
-
-/// The interfaces that exist, for people.
-pub fn existing() -> String {
-    netdev::names().join(", ")
 }

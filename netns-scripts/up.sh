@@ -130,14 +130,24 @@ make_host() {
 	ip -n "$host" link set lo up
 	ip link add "sw-h$i" netns "$switch" address "$(mac 1 "$i")" mtu "$mtu" numrxqueues 1 numtxqueues 1 \
 		type veth peer name eth0 netns "$host" address "$(mac 0 "$i")" mtu "$mtu" numrxqueues 1 numtxqueues 1
-	# Checksums must be in the packets: XDP does not fill in what a veth leaves to hardware. GRO makes the far end run
+	# Checksums and VLAN tags must be in the packets: XDP does not see what a veth leaves to hardware. GRO makes the far end run
 	# NAPI, without which a veth takes no redirected frames.
-	ip netns exec "$host" ethtool -K eth0 tx off gro on >/dev/null
-	ip netns exec "$switch" ethtool -K "sw-h$i" tx off >/dev/null
+	ip netns exec "$host" ethtool -K eth0 tx off txvlan off gro on >/dev/null
+	ip netns exec "$switch" ethtool -K "sw-h$i" tx off txvlan off >/dev/null
 	for address in $(addresses "$i" 4); do ip -n "$host" address add "$address/16" dev eth0; done
 	for address in $(addresses "$i" 6); do ip -n "$host" address add "$address/64" dev eth0 nodad; done
 	ip -n "$host" link set eth0 up
 	ip -n "$switch" link set "sw-h$i" up
+}
+
+# The kernel reports new carriers at most once a second.
+wait_for_carriers() {
+	local try
+	for ((try = 0; try < 50; try++)); do
+		ip -n "$switch" -br link show type veth | awk '$2 != "UP" { down = 1 } END { exit down }' && return
+		sleep 0.1
+	done
+	die "the links of $switch do not come up"
 }
 
 make_neighbours() {
@@ -180,5 +190,6 @@ trap 'remove' ERR INT TERM # half a network is of no use
 make_switch
 for ((i = 1; i <= hosts; i++)); do make_host "$i"; done
 [ $neighbours = no ] || make_neighbours
+wait_for_carriers
 [ -z "$config" ] || write_config >"$config"
 echo "$switch and $(names | tr '\n' ' ')are up; ip netns exec $prefix-h1 ping 10.0.0.2 once a switch runs"

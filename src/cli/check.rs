@@ -1,27 +1,132 @@
-//! `symphony check`: is this configuration sound?
+//! `symphony check`: are the configuration and this machine fit for each other?
 
-use std::path::PathBuf;
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::control::config::Purpose;
+use anyhow::Context;
+use serde_json::json;
+
+use crate::control::config::{Config, Purpose};
+use crate::control::machine::{self, Finding, Severity};
 
 /// Arguments.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Configuration file
+    /// Configuration file; without it only the machine is looked at
     #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    config: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// Checks.
+/// Looks at everything, changes nothing. Status 1 if anything is a failure.
+///
+/// # Errors
+/// That the configuration file cannot be read.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = super::load_config(&args.config, Purpose::Live)?;
-    match args.json {
-        true => super::print_json(&serde_json::json!({ "version": 1, "name": config.name }))?,
-        false => super::print(config.to_toml())?,
+    let mut findings = machine::machine();
+    if let Some(path) = &args.config {
+        findings.extend(configuration(path)?);
     }
-    Ok(ExitCode::SUCCESS)
+    let worst = findings.iter().map(|finding| finding.status).max().unwrap_or(Severity::Ok);
+    if args.json {
+        super::print_json(&json!({ "version": 1, "ok": worst < Severity::Failure, "findings": findings }))?;
+    } else {
+        super::print(text(&findings, io::stdout().is_terminal()))?;
+    }
+    Ok(ExitCode::from(if worst == Severity::Failure { super::FAILED } else { 0 }))
+}
+
+fn configuration(path: &Path) -> anyhow::Result<Vec<Finding>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let config = match Config::parse(&text, &path.display().to_string(), Purpose::Live) {
+        Ok(config) => config,
+        Err(error) => return Ok(vec![Finding::failure("configuration", error.to_string(), "correct the file")]),
+    };
+    let mut findings = vec![Finding::ok(
+        "configuration",
+        format!("{}: {} ports, {} jobs", config.name, config.switch.ports.len(), config.jobs.len()),
+    )];
+    if config.switch.ports.len() < 2 {
+        let message = "fewer than 2 ports: there is nowhere to forward to";
+        findings.push(Finding::warning("ports", message, "add [[port]] tables"));
+    }
+    findings.extend(short_steps(&config));
+    findings.extend(machine::interfaces(&config.interfaces, &config.jobs));
+    Ok(findings)
+}
+
+/// Jobs whose steps are too short for DCQCN to follow: below 4 R marking helps nobody and may harm.
+fn short_steps(config: &Config) -> Vec<Finding> {
+    let Some(rate_bps) = config.switch.ports.iter().filter_map(|port| port.rate_bps).min() else { return Vec::new() };
+    let needed_ns = 4 * config.parameters.recovery_ns;
+    let mut findings = Vec::new();
+    for job in config.jobs.iter().filter(|job| job.enabled && config.parameters.enabled) {
+        let Some(packets) = job.packets_per_step else { continue };
+        let step_ns = u128::from(packets) * u128::from(job.path_mtu) * 8_000_000_000 / u128::from(rate_bps.max(1));
+        if step_ns < needed_ns.into() {
+            let message = format!(
+                "job {}: a step takes {} us at the slowest port's rate, less than 4 x recovery = {} us: marking it may do harm",
+                job.id,
+                step_ns / 1000,
+                needed_ns / 1000
+            );
+            findings.push(Finding::warning(
+                "steps",
+                message,
+                "set the job's enabled = false, or make its chunks larger",
+            ));
+        }
+    }
+    findings
+}
+
+fn text(findings: &[Finding], colour: bool) -> String {
+    let width = findings.iter().map(|finding| finding.check.chars().count()).max().unwrap_or(0);
+    let mut lines = Vec::new();
+    for finding in findings {
+        let (word, code) = match finding.status {
+            Severity::Ok => ("ok     ", "32"),
+            Severity::Warning => ("warning", "33"),
+            Severity::Failure => ("FAILURE", "31"),
+        };
+        let word = if colour { format!("\x1b[{code}m{word}\x1b[0m") } else { word.to_owned() };
+        lines.push(format!("{word}  {:width$}  {}", finding.check, finding.message));
+        if let Some(cure) = &finding.cure {
+            lines.push(format!("{:9}{:width$}  -> {cure}", "", ""));
+        }
+    }
+    let count = |status| findings.iter().filter(|finding| finding.status == status).count();
+    let (failures, warnings) = (count(Severity::Failure), count(Severity::Warning));
+    lines.push(format!("{failures} failures, {warnings} warnings"));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_shorter_than_four_recoveries_are_warned_of() {
+        let config = |recovery: &str| {
+            let text = format!(
+                "[switch]\nname = 'x'\n[[port]]\nrate = '200Mbit'\n[symphony]\nrecovery = '{recovery}'\n\
+                 [[job]]\nstep_size = '1MB'\nring = ['10.0.0.1', '10.0.0.2']"
+            );
+            Config::parse(&text, "t", Purpose::Live).unwrap()
+        };
+        assert!(short_steps(&config("9ms")).is_empty(), "a step takes 40 ms");
+        assert_eq!(short_steps(&config("11ms")).len(), 1);
+    }
+
+    #[test]
+    fn cures_stand_below_what_they_cure() {
+        let findings = [Finding::ok("a", "fine"), Finding::failure("longer", "broken", "mend it")];
+        let expected =
+            "ok       a       fine\nFAILURE  longer  broken\n                 -> mend it\n1 failures, 0 warnings";
+        assert_eq!(text(&findings, false), expected);
+    }
 }

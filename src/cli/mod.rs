@@ -5,7 +5,7 @@
 //! Everything else goes to stderr. A reader who closes the pipe early is not an error.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -48,7 +48,8 @@ enum Command {
 /// The whole command: parses the arguments, runs, reports.
 pub fn main() -> ExitCode {
     let log = EnvFilter::try_from_env("SYMPHONY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(log).with_writer(io::stderr).init();
+    let ansi = io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(log).with_writer(io::stderr).with_ansi(ansi).init();
     // Looked for by hand, so that wrong arguments too are answered in the form asked for.
     let json = std::env::args_os().any(|arg| arg == "--json");
 

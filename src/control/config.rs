@@ -56,7 +56,7 @@ impl Config {
     /// That it cannot be read, or the first thing wrong in it.
     pub fn load(path: &Path, purpose: Purpose) -> Result<Config, ConfigError> {
         let text =
-            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+            std::fs::read_to_string(path).map_err(|reason| ConfigError::Read { path: path.to_owned(), reason })?;
         Config::parse(&text, &path.display().to_string(), purpose)
     }
 

@@ -1,6 +1,7 @@
 //! What stands above a running switch: its configuration, the control socket, and a look at the machine it is to run on.
 
 pub mod config;
+pub mod machine;
 pub mod protocol;
 pub mod socket;
 pub mod units;

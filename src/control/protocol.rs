@@ -93,15 +93,15 @@ pub struct Answer {
 #[derive(Debug, Error)]
 pub enum AskError {
     /// Nobody listens.
-    #[error("no switch answers at {}: {source}; is `symphony run` running, as the same user?", path.display())]
+    #[error("no switch answers at {}: {reason}; is `symphony run` running, as the same user?", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The connection broke.
-    #[error("the switch broke off: {0}")]
+    #[error("the switch broke off")]
     Broken(#[from] io::Error),
     /// No JSON, or another version.
     #[error("the switch answered something that is not version {VERSION} of the protocol: {0}")]
@@ -116,7 +116,7 @@ pub enum AskError {
 /// # Errors
 /// See [`AskError`].
 pub fn ask(path: &Path, command: Command) -> Result<Map<String, Value>, AskError> {
-    let connect = |source| AskError::Connect { path: path.to_owned(), source };
+    let connect = |reason| AskError::Connect { path: path.to_owned(), reason };
     let mut stream = Timed::new(UnixStream::connect(path).map_err(connect)?, ANSWER_TIME);
     let request = serde_json::to_string(&Request { version: VERSION, command }).map_err(io::Error::from)?;
     stream.write_all(format!("{request}\n").as_bytes())?;

@@ -38,12 +38,12 @@ pub enum SocketError {
     #[error("{} exists and is no socket; remove it, or set [switch] control to another path", .0.display())]
     NotASocket(PathBuf),
     /// Directory missing, no permission, ..
-    #[error("cannot open the control socket {}: {source}; set [switch] control to a path that can be written", path.display())]
+    #[error("cannot open the control socket {}: {reason}; set [switch] control to a path that can be written", path.display())]
     Io {
         /// The socket.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
@@ -75,7 +75,7 @@ impl ControlSocket {
     /// See [`SocketError`].
     pub fn open(config: &Config, requests: Sender<live::Request>) -> Result<Self, SocketError> {
         let path = config.control.clone();
-        let io_error = |source| SocketError::Io { path: path.clone(), source };
+        let io_error = |reason| SocketError::Io { path: path.clone(), reason };
         make_way(&path)?;
         let (listener, identity) = bind_private(&path).map_err(io_error)?;
         let shared = Arc::new(Shared {
@@ -111,7 +111,7 @@ impl Drop for ControlSocket {
 
 /// Sees to it that nothing is at `path`, or a dead switch's socket, and that its directory exists.
 fn make_way(path: &Path) -> Result<(), SocketError> {
-    let io_error = |source| SocketError::Io { path: path.to_owned(), source };
+    let io_error = |reason| SocketError::Io { path: path.to_owned(), reason };
     if let Some(directory) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(io_error)?;
     }

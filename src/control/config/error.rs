@@ -11,12 +11,12 @@ use toml::de::{DeTable, DeValue};
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file could not be read.
-    #[error("cannot read the configuration {}: {source}", path.display())]
+    #[error("cannot read the configuration {}: {reason}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// Why not.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// Something in it is wrong.
     #[error("{file}:{line}:{column}: {wrong}")]

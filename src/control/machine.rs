@@ -1,0 +1,388 @@
+//! A look at the machine and at interfaces: can the switch run here, and will it do what is meant?
+//!
+//! Interfaces are asked for through `ip` and `ethtool`, which speak netlink and so see the caller's network namespace,
+//! as `/sys` need not. What they print is judged by pure functions.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::backend::afxdp::MAX_MTU;
+use crate::functions::symphony::Job;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// As it should be.
+    Ok,
+    /// The switch runs, but something may not go as meant.
+    Warning,
+    /// The switch does not run, or packets are lost.
+    Failure,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at, such as `kernel` or `sw-h1 mtu`.
+    pub check: String,
+    /// How bad it is.
+    pub status: Severity,
+    /// What was found.
+    pub message: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cure: Option<String>,
+}
+
+impl Finding {
+    /// All is well.
+    pub fn ok(check: impl Into<String>, message: impl Into<String>) -> Self {
+        Finding { check: check.into(), status: Severity::Ok, message: message.into(), cure: None }
+    }
+
+    /// It may not go as meant.
+    pub fn warning(check: impl Into<String>, message: impl Into<String>, cure: impl Into<String>) -> Self {
+        Finding { status: Severity::Warning, cure: Some(cure.into()), ..Finding::ok(check, message) }
+    }
+
+    /// It does not work.
+    pub fn failure(check: impl Into<String>, message: impl Into<String>, cure: impl Into<String>) -> Self {
+        Finding { status: Severity::Failure, cure: Some(cure.into()), ..Finding::ok(check, message) }
+    }
+}
+
+/// What does not depend on a configuration.
+pub fn machine() -> Vec<Finding> {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    vec![
+        capabilities(&read("/proc/self/status")),
+        kernel(read("/proc/sys/kernel/osrelease").trim()),
+        af_xdp(&read("/proc/net/protocols")),
+        jit(read("/proc/sys/net/core/bpf_jit_enable").trim()),
+        match fs::metadata("/sys/kernel/btf/vmlinux") {
+            Ok(_) => Finding::ok("btf", "the kernel describes its types"),
+            Err(_) => Finding::warning(
+                "btf",
+                "/sys/kernel/btf/vmlinux is missing; bpftool will not show what maps hold",
+                "use a kernel with CONFIG_DEBUG_INFO_BTF=y, as Debian's and Ubuntu's are",
+            ),
+        },
+    ]
+}
+
+fn capabilities(status: &str) -> Finding {
+    const NAMES: [(&str, u32); 3] = [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13), ("CAP_BPF", 39)];
+    const SYS_ADMIN: u32 = 21; // stands in for CAP_BPF
+    let hex = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = hex.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    let missing: Vec<_> = NAMES
+        .iter()
+        .filter(|(name, bit)| !has(*bit) && !(*name == "CAP_BPF" && has(SYS_ADMIN)))
+        .map(|(name, _)| *name)
+        .collect();
+    match missing.is_empty() {
+        true => Finding::ok("capabilities", "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF are there"),
+        false => Finding::failure(
+            "capabilities",
+            format!("{} not there: XDP programs and AF_XDP sockets are refused", missing.join(", ")),
+            "run it as root, or in a container with these capabilities added",
+        ),
+    }
+}
+
+fn kernel(release: &str) -> Finding {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version < (5, 12) {
+        let message = format!("{release} has no BPF compare-and-swap (5.12), which the kernel side needs");
+        return Finding::failure("kernel", message, "use Linux 5.18 or later");
+    }
+    if version < (5, 18) {
+        let message =
+            format!("{release} has no BPF_PROG_TEST_RUN with live frames (5.18): benches and some tests need it");
+        return Finding::warning("kernel", message, "use Linux 5.18 or later");
+    }
+    Finding::ok("kernel", release)
+}
+
+fn af_xdp(protocols: &str) -> Finding {
+    match protocols.lines().any(|line| line.starts_with("XDP ")) {
+        true => Finding::ok("af_xdp", "the kernel has AF_XDP sockets"),
+        false => Finding::failure(
+            "af_xdp",
+            "the kernel has no AF_XDP sockets",
+            "use a kernel with CONFIG_XDP_SOCKETS=y, as Debian's and Ubuntu's are",
+        ),
+    }
+}
+
+fn jit(enabled: &str) -> Finding {
+    match enabled {
+        "0" => Finding::warning(
+            "bpf jit",
+            "BPF programs are interpreted, several times slower",
+            "sysctl -w net.core.bpf_jit_enable=1",
+        ),
+        _ => Finding::ok("bpf jit", "BPF programs are compiled"),
+    }
+}
+
+/// What concerns the interfaces of a configuration. `jobs` tell how large packets get.
+pub fn interfaces(names: &[String], jobs: &[Job]) -> Vec<Finding> {
+    let missing = |tool: &str, package: &str| {
+        let cure = format!("apt-get install {package}");
+        Finding::failure("tools", format!("{tool} is missing, interfaces were not looked at"), cure)
+    };
+    let Some(links) = output("ip", &["-json", "-details", "link", "show"]) else {
+        return vec![missing("ip", "iproute2")];
+    };
+    let links: Value = serde_json::from_str(&links).unwrap_or_default();
+    let links = links.as_array().map_or(&[][..], Vec::as_slice);
+    let mut findings = Vec::new();
+    for name in names {
+        let Some(link) = links.iter().find(|link| link["ifname"] == name.as_str()) else {
+            let known: Vec<_> = links.iter().filter_map(|link| link["ifname"].as_str()).collect();
+            let message = format!("there is no such interface here; there are: {}", known.join(", "));
+            let cure = "correct [[port]] interface, or run in its network namespace (ip netns exec NAMESPACE ..)";
+            findings.push(Finding::failure(name, message, cure));
+            continue;
+        };
+        findings.extend(judge_link(name, link, jobs));
+        match (output("ethtool", &["-k", name]), output("ethtool", &["-l", name])) {
+            (Some(features), channels) => {
+                findings.extend(judge_queues(name, channels.as_deref().unwrap_or_default()));
+                findings.extend(judge_features(name, kind(link), &features));
+            }
+            (None, _) => findings.push(missing("ethtool", "ethtool")),
+        }
+        findings.extend(judge_peer(name, link, links));
+    }
+    findings
+}
+
+/// What a command prints; `None` where it is missing or fails.
+fn output(command: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(command).args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn kind(link: &Value) -> &str {
+    link["linkinfo"]["info_kind"].as_str().unwrap_or("physical")
+}
+
+/// Up, MTU, foreign programs, promiscuous.
+fn judge_link(name: &str, link: &Value, jobs: &[Job]) -> Vec<Finding> {
+    let flag = |flag: &str| link["flags"].as_array().is_some_and(|flags| flags.iter().any(|found| found == flag));
+    let kind = kind(link);
+    let mut findings = vec![match (flag("UP"), flag("LOWER_UP")) {
+        (false, _) => Finding::warning(name, format!("{kind}, down"), format!("ip link set {name} up")),
+        (true, false) => Finding::warning(name, format!("{kind}, up without carrier"), "set the other end up"),
+        (true, true) => Finding::ok(name, format!("{kind}, up")),
+    }];
+
+    let mtu = link["mtu"].as_u64().unwrap_or(0);
+    let needed = jobs.iter().map(|job| (packet_bytes(job), job)).max_by_key(|(bytes, _)| *bytes);
+    let check = format!("{name} mtu");
+    findings.push(match needed {
+        _ if mtu > MAX_MTU.into() => Finding::failure(
+            check,
+            format!("{mtu}: frames would not fit an AF_XDP frame, nor XDP's one page"),
+            format!("ip link set {name} mtu {MAX_MTU}, and the same at its other end"),
+        ),
+        Some((bytes, job)) if bytes > mtu => Finding::failure(
+            check,
+            format!("{mtu}: packets of job {} with path MTU {} have {bytes} bytes", job.id, job.path_mtu),
+            format!("ip link set {name} mtu {bytes} or more (at most {MAX_MTU}), and the same at its other end"),
+        ),
+        _ => Finding::ok(check, mtu.to_string()),
+    });
+
+    let check = format!("{name} xdp");
+    findings.push(match &link["xdp"]["prog"]["id"] {
+        Value::Null => Finding::ok(check, "no program is attached"),
+        id => Finding::failure(
+            check,
+            format!("program {id} is attached already: a running switch, or another tool"),
+            format!("stop it; where nobody owns it: ip link set {name} xdp off"),
+        ),
+    });
+
+    if kind != "veth" && link["promiscuity"] == 0 {
+        findings.push(Finding::warning(
+            format!("{name} promiscuous"),
+            "the NIC drops frames for other stations before the switch sees them",
+            format!("ip link set {name} promisc on"),
+        ));
+    }
+    findings
+}
+
+/// IP bytes of a job's largest packets: headers, payload, ICRC; the largest headers are those of WRITE_ONLY_WITH_IMM.
+fn packet_bytes(job: &Job) -> u64 {
+    const UDP_BTH_RETH_IMM_ICRC: u64 = 8 + 12 + 16 + 4 + 4;
+    let ip = if job.ring.first().is_some_and(|address| address.is_ipv6()) { 40 } else { 20 };
+    ip + UDP_BTH_RETH_IMM_ICRC + u64::from(job.path_mtu)
+}
+
+/// A port's socket is on queue 0.
+fn judge_queues(name: &str, channels: &str) -> Option<Finding> {
+    let current = channels.split("Current hardware settings").nth(1)?;
+    let number = |label: &str| {
+        current.lines().find_map(|line| line.strip_prefix(label)).and_then(|rest| rest.trim().parse::<u32>().ok())
+    };
+    let queues = number("RX:").unwrap_or(0) + number("Combined:").unwrap_or(0);
+    let check = format!("{name} queues");
+    Some(match queues {
+        0 | 1 => Finding::ok(check, "1"),
+        _ => Finding::failure(
+            check,
+            format!("{queues} receive queues, but a port listens on one: packets on the others are dropped"),
+            format!("ethtool -L {name} combined 1 (or rx 1 tx 1)"),
+        ),
+    })
+}
+
+fn judge_features(name: &str, kind: &str, text: &str) -> Vec<Finding> {
+    let features = features(text);
+    let on = |feature: &str| features.get(feature) == Some(&true);
+    let mut findings = Vec::new();
+    if on("large-receive-offload") {
+        findings.push(Finding::failure(
+            format!("{name} lro"),
+            "large receive offload merges packets; XDP does not work with it",
+            format!("ethtool -K {name} lro off"),
+        ));
+    }
+    if on("rx-vlan-offload") && kind != "veth" {
+        findings.push(Finding::warning(
+            format!("{name} vlan"),
+            "VLAN tags are taken out of the packets before the switch sees them; tagged traffic loses its tag",
+            format!("ethtool -K {name} rxvlan off"),
+        ));
+    }
+    findings
+}
+
+/// The other end of a veth, where it is in this namespace.
+fn judge_peer(name: &str, link: &Value, links: &[Value]) -> Option<Finding> {
+    if kind(link) != "veth" {
+        return None;
+    }
+    let check = format!("{name} peer");
+    let peer = link["link"].as_str().filter(|peer| links.iter().any(|link| link["ifname"] == *peer));
+    let Some(peer) = peer else {
+        let message = "in another namespace, not looked at; it should have: ethtool -K PEER tx off txvlan off gro on";
+        return Some(Finding::ok(check, message));
+    };
+    let text = output("ethtool", &["-k", peer])?;
+    let features = features(&text);
+    let is = |feature: &str, on: bool| features.get(feature) == Some(&on);
+    let cure = format!("ethtool -K {peer} tx off txvlan off gro on");
+    Some(if is("tx-checksumming", true) {
+        let message = format!("{peer} leaves checksums to hardware, of which there is none: TCP and UDP will fail");
+        Finding::warning(check, message, cure)
+    } else if is("tx-vlan-offload", true) {
+        Finding::warning(check, format!("{peer} sends VLAN tags beside the packets, where they get lost"), cure)
+    } else if is("generic-receive-offload", false) {
+        Finding::warning(check, format!("{peer} does not run NAPI, with which it is faster"), cure)
+    } else {
+        Finding::ok(check, format!("{peer}: checksums and tags in software, NAPI"))
+    })
+}
+
+/// `ethtool -k`: feature and whether it is on.
+fn features(text: &str) -> BTreeMap<&str, bool> {
+    let feature = |line: &'_ str| -> Option<(usize, bool)> {
+        let colon = line.find(':')?;
+        Some((colon, line[colon + 1..].trim_start().starts_with("on")))
+    };
+    text.lines().filter_map(|line| feature(line).map(|(colon, on)| (line[..colon].trim(), on))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::functions::symphony::StepSource;
+
+    fn job(path_mtu: u32) -> Job {
+        Job {
+            id: 3,
+            name: "j".into(),
+            ring: vec![IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2])],
+            step_source: StepSource::Message,
+            requests_per_step: 1,
+            packets_per_step: None,
+            path_mtu,
+            steps_per_collective: 2,
+            idle_ns: 1,
+            enabled: true,
+        }
+    }
+
+    fn status(findings: &[Finding], check: &str) -> Severity {
+        findings.iter().find(|finding| finding.check == check).unwrap_or_else(|| panic!("{check}")).status
+    }
+
+    #[test]
+    fn capabilities_are_read_from_the_effective_set() {
+        assert_eq!(capabilities("Name:\tx\nCapEff:\t000001ffffffffff\n").status, Severity::Ok);
+        assert_eq!(capabilities("CapEff:\t0000000000203000\n").status, Severity::Ok, "CAP_SYS_ADMIN for CAP_BPF");
+        let finding = capabilities("CapEff:\t0000000000001000\n");
+        assert_eq!(finding.status, Severity::Failure);
+        assert!(finding.message.starts_with("CAP_NET_RAW, CAP_BPF not there"), "{}", finding.message);
+        assert_eq!(capabilities("").status, Severity::Failure);
+    }
+
+    #[test]
+    fn old_kernels_are_told_apart() {
+        assert_eq!(kernel("6.18.44-custom").status, Severity::Ok);
+        assert_eq!(kernel("5.15.0-91-generic").status, Severity::Warning);
+        assert_eq!(kernel("5.4.0").status, Severity::Failure);
+        assert_eq!(kernel("").status, Severity::Failure);
+    }
+
+    #[test]
+    fn a_sound_veth_is_ok_and_a_small_mtu_or_a_foreign_program_is_not() {
+        let mut link = json!({
+            "ifname": "sw-h1", "flags": ["BROADCAST", "UP", "LOWER_UP"], "mtu": 2112, "promiscuity": 0,
+            "linkinfo": { "info_kind": "veth" },
+        });
+        assert!(judge_link("sw-h1", &link, &[job(2048)]).iter().all(|finding| finding.status == Severity::Ok));
+        link["mtu"] = json!(2111);
+        link["xdp"] = json!({ "mode": 1, "prog": { "id": 7 } });
+        link["flags"] = json!(["UP"]);
+        let findings = judge_link("sw-h1", &link, &[job(1024), job(2048)]);
+        assert_eq!(status(&findings, "sw-h1"), Severity::Warning);
+        assert_eq!(status(&findings, "sw-h1 mtu"), Severity::Failure);
+        assert_eq!(status(&findings, "sw-h1 xdp"), Severity::Failure);
+        link["mtu"] = json!(9000);
+        assert_eq!(status(&judge_link("sw-h1", &link, &[]), "sw-h1 mtu"), Severity::Failure);
+    }
+
+    #[test]
+    fn queues_are_counted_from_the_current_settings() {
+        let text = "Channel parameters for x:\nPre-set maximums:\nRX:\t\t2\nTX:\t\t2\nOther:\t\tn/a\nCombined:\tn/a\n\
+                    Current hardware settings:\nRX:\t\t1\nTX:\t\t1\nOther:\t\tn/a\nCombined:\tn/a\n";
+        assert_eq!(judge_queues("x", text).map(|finding| finding.status), Some(Severity::Ok));
+        let many = text.replace("Combined:\tn/a\n", "Combined:\t8\n");
+        assert_eq!(judge_queues("x", &many).map(|finding| finding.status), Some(Severity::Failure));
+        assert_eq!(judge_queues("x", ""), None, "no such settings: nothing to say");
+    }
+
+    #[test]
+    fn a_peer_elsewhere_is_said_not_to_be_visible() {
+        let link = json!({ "ifname": "a", "link_index": 2, "link_netnsid": 0, "linkinfo": { "info_kind": "veth" } });
+        let finding = judge_peer("a", &link, std::slice::from_ref(&link)).unwrap();
+        assert!(finding.message.contains("another namespace"), "{}", finding.message);
+    }
+}

@@ -18,6 +18,7 @@ use crate::control::config::{Config, Purpose};
 
 mod check;
 mod ctl;
+mod ring;
 pub mod run;
 mod table;
 
@@ -41,6 +42,8 @@ enum Command {
     Check(check::Args),
     /// Look into a running switch and change it, live
     Ctl(ctl::Args),
+    /// Run a ring collective, one rank or all, over RoCEv2 between addresses or network namespaces
+    Ring(ring::Args),
     /// Run the switch on interfaces until SIGTERM or SIGINT
     Run(run::Args),
 }
@@ -67,6 +70,7 @@ pub fn main() -> ExitCode {
     let done = match cli.command {
         Command::Check(args) => check::run(args),
         Command::Ctl(args) => ctl::run(args),
+        Command::Ring(args) => ring::run(args),
         Command::Run(args) => run::run(args),
     };
     done.unwrap_or_else(|error| {

@@ -81,7 +81,10 @@ pub fn spec(config: &Config) -> RunSpec {
 }
 
 /// A flag that the first SIGINT or SIGTERM sets. The second one exits at once; the kernel then detaches for us.
-fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
+///
+/// # Errors
+/// That a handler cannot be installed.
+pub fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order: the first signal finds the flag not set yet.

@@ -158,7 +158,7 @@ impl Config {
         if !matches!(self.path_mtu, 256 | 512 | 1024 | 2048 | 4096) {
             return Err(ConfigError::PathMtu(self.path_mtu));
         }
-        if self.chunk_bytes == 0 || self.chunk_bytes % 4 != 0 || self.chunk_bytes > 1 << 30 {
+        if self.chunk_bytes == 0 || !self.chunk_bytes.is_multiple_of(4) || self.chunk_bytes > 1 << 30 {
             return Err(ConfigError::Chunk(self.chunk_bytes));
         }
         for (name, value, most) in [

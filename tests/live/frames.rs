@@ -69,18 +69,18 @@ fn roce(payload: &[u8]) -> Vec<u8> {
     ethernet(0x0800, &ipv4(5, 20 + udp.len() as u16, 0x4000, 17, &udp))
 }
 
-/// WRITE_ONLY of 64 bytes with an ICRC that cannot be right.
-pub fn write_with_wrong_icrc(psn: u32) -> Vec<u8> {
-    let mut packet = vec![0x0a, 0, 0xff, 0xff, 0, 0, 0, 0x11, 0x80];
+/// WRITE_ONLY of 64 bytes to queue pair 0x11, with an immediate or without, and with an ICRC that cannot be right.
+pub fn write_with_wrong_icrc(psn: u32, immediate: bool) -> Vec<u8> {
+    let mut packet = vec![if immediate { 0x0b } else { 0x0a }, 0, 0xff, 0xff, 0, 0, 0, 0x11, 0x80];
     packet.extend(&psn.to_be_bytes()[1..]);
-    packet.resize(12 + 16 + 64, 0);
+    packet.resize(12 + 16 + if immediate { 4 } else { 0 } + 64, 0);
     packet.extend([0xde, 0xad, 0xbe, 0xef]);
     roce(&packet)
 }
 
 /// One of each kind, with a name.
 pub fn hostile() -> Vec<(&'static str, Vec<u8>)> {
-    let whole = write_with_wrong_icrc(1);
+    let whole = write_with_wrong_icrc(1, false);
     let mut frames = vec![
         ("RoCEv1", ethernet(0x8915, &[0x60; 80])),
         ("wrong ICRC", whole.clone()),

@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use frames::{RawSocket, hostile};
+use frames::{RawSocket, hostile, write_with_wrong_icrc};
 use net::{Net, Switch, address, eventually, sh, try_sh};
 
 #[test]
@@ -62,6 +62,52 @@ fn hostile_frames_are_forwarded_or_dropped_by_a_counted_reason() {
     for reason in ["link_local", "bad_source_mac"] {
         assert_eq!(last["drops"][reason], rounds, "{reason}: {last}");
     }
+}
+
+#[test]
+fn jobs_come_and_go_while_it_runs() {
+    let Some(net) = Net::new("jobs", 2) else { return };
+    let switch = Switch::start(&net, "", "");
+    assert!(net.ping(1, "10.9.0.2", 1));
+    let send = |psns: std::ops::Range<u32>| {
+        let sender = net.spawn(1, move || {
+            let socket = RawSocket::new();
+            psns.for_each(|psn| assert!(socket.send(&write_with_wrong_icrc(psn, true))));
+        });
+        sender.join().unwrap();
+    };
+    let flows = || switch.ctl("flows").unwrap()["flows"].as_array().unwrap().clone();
+    let add = "job add --id 7 --ring 10.9.0.1,10.9.0.2";
+
+    send(0..5);
+    assert!(flows().is_empty(), "of no job");
+    switch.ctl(add).unwrap();
+    assert!(switch.ctl(add).is_none(), "the id is taken");
+    assert!(switch.ctl("job add --id 8 --ring 10.9.0.2,10.9.0.1,10.9.0.9 --path-mtu 4096").is_none(), "does not fit");
+    send(5..10);
+    let flow = flows().remove(0);
+    assert_eq!((&flow["job"], &flow["qpn"], &flow["packets"]), (&7.into(), &0x11.into(), &5.into()), "{flow}");
+    assert_eq!((&flow["messages"], &flow["takes_part"]), (&5.into(), &true.into()), "{flow}");
+    switch.ctl("job disable 7").unwrap();
+    send(10..15);
+    assert_eq!(flows()[0]["packets"], 5, "not tracked while it is off");
+    switch.ctl("job remove 7").unwrap();
+    assert!(flows().is_empty());
+    assert!(switch.ctl("job remove 7").is_none());
+    switch.ctl(add).unwrap();
+    switch.stop();
+}
+
+#[test]
+fn a_frame_that_is_too_long_for_its_way_out_is_dropped_by_that_reason() {
+    let Some(net) = Net::new("long", 2) else { return };
+    sh(&format!("ip -n {} link set p2 mtu 1280", net.switch()));
+    let switch = Switch::start(&net, "", "");
+    assert!(net.ping(1, "10.9.0.2", 1));
+    assert!(!net.ping(1, "10.9.0.2 -s 1400", 2));
+    assert!(net.ping(1, "10.9.0.2 -s 1000", 2));
+    let last = switch.stop();
+    assert_eq!(last["drops"]["too_long"], 2, "{last}");
 }
 
 #[test]

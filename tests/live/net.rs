@@ -105,6 +105,7 @@ pub fn address(host: usize) -> IpAddr {
 pub struct Switch {
     child: Child,
     log: Receiver<String>,
+    socket: String,
 }
 
 impl Switch {
@@ -117,7 +118,8 @@ impl Switch {
 
     fn launch(net: &Net, each_port: &str, more: &str) -> Switch {
         let config = format!("{}/{}.toml", std::env::temp_dir().display(), net.prefix);
-        let mut text = format!("[switch]\nname = \"t\"\ncontrol = \"{}.sock\"\n", config);
+        let socket = format!("{config}.sock");
+        let mut text = format!("[switch]\nname = \"t\"\ncontrol = \"{socket}\"\n");
         for host in 1..=net.hosts {
             text += &format!("[[port]]\nname = \"p{host}\"\ninterface = \"p{host}\"\n{each_port}\n");
         }
@@ -141,7 +143,7 @@ impl Switch {
         let (sender, log) = channel();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        Switch { child, log }
+        Switch { child, log, socket }
     }
 
     /// Waits until it says something.
@@ -158,12 +160,18 @@ impl Switch {
         }
     }
 
+    /// `symphony ctl` on it; what it prints, or `None` when it fails.
+    pub fn ctl(&self, what: &str) -> Option<Value> {
+        let output = try_sh(&format!("{} ctl --json --socket {} {what}", env!("CARGO_BIN_EXE_symphony"), self.socket));
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: &str) {
         sh(&format!("kill -{signal} {}", self.child.id()));
     }
 
-    /// Ends it by SIGTERM; its last snapshot, in which conservation holds and no frame is lost.
+    /// Ends it by SIGTERM; its last snapshot, in which every packet is accounted for.
     pub fn stop(self) -> Value {
         self.signal("TERM");
         let log = self.log;
@@ -176,6 +184,13 @@ impl Switch {
             n("tx") + n("consumed") + n("dropped") + n("queued"),
             "{snapshot}"
         );
+        // What the kernel side redirected was received, lost at a socket by a counted reason, or is still there.
+        let ports = || snapshot["ports"].as_array().unwrap().iter();
+        let at_sockets: u64 = ["/xdp/rx_dropped", "/xdp/rx_ring_full", "/frames/rx"]
+            .iter()
+            .flat_map(|name| ports().map(|port| port.pointer(name).and_then(Value::as_u64).unwrap_or(0)))
+            .sum();
+        assert_eq!(snapshot["kernel"]["redirected"].as_u64().unwrap(), n("rx") + at_sockets, "{snapshot}");
         snapshot
     }
 

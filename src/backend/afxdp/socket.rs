@@ -140,6 +140,16 @@ impl PortSocket {
         ])
     }
 
+    /// Whether the kernel has let go of the socket, which happens when its interface is unregistered here.
+    pub fn is_dead(&self) -> bool {
+        let mut error: libc::c_int = 0;
+        let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+        let value = std::ptr::from_mut(&mut error).cast();
+        // SAFETY: `value` and `length` are ours and of the size that SO_ERROR takes.
+        let status = unsafe { libc::getsockopt(self.fd(), libc::SOL_SOCKET, libc::SO_ERROR, value, &mut length) };
+        status != 0 || error != 0
+    }
+
     /// Frames received and not taken yet.
     pub fn received(&mut self) -> usize {
         self.rx.nb_avail_exact() as usize

@@ -235,21 +235,17 @@ impl Worker {
         for id in 0..self.ports.len() {
             let port = &mut self.ports[id];
             let was_up = port.is_up();
-            let before = port.seen;
+            let before = port.seen.map(|seen| seen.index);
             port.seen = self.netdev.look_up(&port.interface);
-            if before.map(|seen| seen.index) != port.seen.map(|seen| seen.index) || port.socket.is_none() {
-                if port.socket.is_some() {
-                    tracing::warn!(port = %port.name, interface = %port.interface, "the interface was removed");
-                    self.kernel.detach(id as PortId);
-                    port.close(&mut self.pool);
+            let is_other = before != port.seen.map(|seen| seen.index);
+            if port.socket.as_ref().is_some_and(|socket| is_other || socket.is_dead()) {
+                self.close(id, now);
+            }
+            if self.ports[id].socket.is_none() && self.ports[id].seen.is_some() {
+                match self.open(id) {
+                    Ok(()) => tracing::info!(port = %self.ports[id].name, "attached again"),
+                    Err(reason) => tracing::warn!(port = %self.ports[id].name, "cannot attach again: {reason}"),
                 }
-                if self.ports[id].seen.is_some() {
-                    match self.open(id) {
-                        Ok(()) => tracing::info!(port = %self.ports[id].name, "attached again"),
-                        Err(reason) => tracing::warn!(port = %self.ports[id].name, "cannot attach again: {reason}"),
-                    }
-                }
-                self.watch_sockets();
             }
             if self.ports[id].is_up() != was_up {
                 self.set_up(id);
@@ -274,6 +270,16 @@ impl Worker {
         }
         self.watch_sockets();
         attached
+    }
+
+    /// Takes in what was received before the interface went, and gives up the rest.
+    fn close(&mut self, id: usize, now: Nanos) {
+        while self.receive(id, now) {}
+        self.kernel.detach(id as PortId);
+        let port = &mut self.ports[id];
+        port.close(&mut self.pool);
+        tracing::warn!(port = %port.name, interface = %port.interface, "the interface was removed");
+        self.watch_sockets();
     }
 
     fn watch_sockets(&mut self) {

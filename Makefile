@@ -1,0 +1,36 @@
+# Each target does its own set-up (.ci/setup): as root it installs what is missing, else it says what to install.
+
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
+CARGO = cargo
+
+.PHONY: help demo test bench lint setup
+help:
+	@echo "make demo    build, and show between network namespaces what Symphony does (root)"
+	@echo "make test    lint, unit, integration and end-to-end tests (root)"
+	@echo "make bench   criterion benches, and forwarding rates against the Linux bridge (root)"
+	@echo "make lint    formatting, clippy, shellcheck"
+
+demo: setup
+	$(CARGO) build --release --locked
+	target/release/symphony demo $(DEMO_ARGS)
+
+# End-to-end cases go last, as they tell least about where something is wrong.
+test: setup lint
+	$(CARGO) test --locked
+	netns-scripts/run-all.sh
+
+bench: setup
+	$(CARGO) bench --locked
+	bench/forward.sh
+
+# clippy and rustfmt are components that a toolchain need not have; shellcheck is a developer's tool.
+lint: setup
+	@if $(CARGO) fmt --version >/dev/null 2>&1; then $(CARGO) fmt --check; \
+	else echo "lint: no rustfmt here (rustup component add rustfmt): not checked"; fi
+	@if $(CARGO) clippy --version >/dev/null 2>&1; then $(CARGO) clippy --locked --all-targets -- -D warnings; \
+	else echo "lint: no clippy here (rustup component add clippy): not checked"; fi
+	@if command -v shellcheck >/dev/null; then shellcheck -x -P SCRIPTDIR .ci/setup .ci/run netns-scripts/*.sh netns-scripts/cases/*.sh; \
+	else echo "lint: no shellcheck here (apt-get install shellcheck): not checked"; fi
+
+setup:
+	@.ci/setup

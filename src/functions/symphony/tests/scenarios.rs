@@ -81,6 +81,17 @@ fn udp_source_port_tags_name_the_step_in_hand() {
 }
 
 #[test]
+fn a_tag_counts_once_its_packet_is_in_order() {
+    let mut bench = Bench::of(Job { step_source: StepSource::UdpSport, packets_per_step: Some(4), ..ring(1, 4) });
+    let mut a = Sender { sport: 0xc001, ..Sender::new(0, 1) };
+    let step: Vec<Phv> = a.message(4, 0);
+    a.sport = 0xc002;
+    let next = a.at(4, Opcode::WRITE_FIRST);
+    let sent = [step[0], step[1], next, step[2], step[3], next].map(|phv| bench.send(phv));
+    assert_eq!(progress_of(&sent), [256, 320, 384, 384, 448, 512], "the third comes too early");
+}
+
+#[test]
 fn loss_upstream_is_counted_once_it_is_refilled() {
     let mut bench = Bench::of(ring(1, 4));
     let mut a = Sender::new(0, 1);
@@ -205,6 +216,17 @@ fn plain_writes_withdraw_from_the_minimum_and_stay_away() {
 }
 
 #[test]
+fn a_plain_end_beyond_a_gap_neither_takes_part_nor_withdraws() {
+    let mut bench = Bench::of(ring(1, 4));
+    let a = Sender::new(0, 1);
+    let opcodes =
+        [(0, Opcode::WRITE_FIRST), (2, Opcode::WRITE_LAST), (1, Opcode::WRITE_MIDDLE), (2, Opcode::WRITE_LAST)];
+    let sent = opcodes.map(|(psn, opcode)| bench.send(a.at(psn, opcode)));
+    let found = sent.map(|b| (b.step, b.leaves));
+    assert_eq!(found, [(Step::Data, false), (Step::None, false), (Step::Data, false), (Step::None, true)]);
+}
+
+#[test]
 fn a_gap_in_uc_is_taken_as_it_is() {
     let mut bench = Bench::of(ring(1, 4));
     let a = Sender::new(0, 1);
@@ -283,12 +305,23 @@ fn after_a_rest_all_counters_restart_together() {
 }
 
 #[test]
+fn a_collective_that_was_given_up_does_not_shorten_the_next() {
+    let mut bench = Bench::of(ring(1, 4));
+    let mut a = Sender::new(0, 1);
+    a.send(&mut bench, 1);
+    a.send(&mut bench, 1);
+    bench.rest();
+    let leaves: Vec<bool> = (0..6).map(|_| a.send(&mut bench, 1)[0].leaves).collect();
+    assert_eq!(leaves, [false, false, false, false, false, true]);
+}
+
+#[test]
 fn clear_to_send_as_the_first_packet_after_a_rest_does_not_hide_the_restart() {
     let mut bench = Bench::of(Job { steps_per_collective: 100, ..ring(1, 2) });
     let (mut a, mut b) = (Sender::new(0, 1), Sender::new(1, 0));
     let mut cts = Sender { qpn: 0x777, ..b };
+    b.send(&mut bench, 1); // the minimum's owner, and dies here
     a.send(&mut bench, 1);
-    b.send(&mut bench, 1); // dies here, owner of the minimum or not
     for _ in 0..3 {
         a.send(&mut bench, 1);
     }

@@ -74,7 +74,7 @@ static __always_inline enum order psn(struct flow_state *flow, const struct pack
 		order = RESYNC;		/* back after the job was idle: the queue pair was made anew */
 	else if (!older && has(p, OPS_UC))
 		order = RESYNC;		/* nobody sends it again */
-	else if (flow->gap_since && (__s32)(p->tick - flow->gap_since) > epoch_ticks)
+	else if (!older && flow->gap_since && (__s32)(p->tick - flow->gap_since) > epoch_ticks)
 		order = RESYNC;
 	else
 		order = older ? OLD : GAP;
@@ -82,7 +82,7 @@ static __always_inline enum order psn(struct flow_state *flow, const struct pack
 	if (order == IN_ORDER || order == RESYNC) {
 		flow->gap_since = 0;
 		expected = p->roce->psn + psns_taken(p);
-	} else if (!flow->gap_since) {
+	} else if (order == GAP && !flow->gap_since) {
 		flow->gap_since = p->tick | 1;
 	}
 	flow->expected = PSN_VALID | generation << PSN_BITS | (expected & PSN_MASK);

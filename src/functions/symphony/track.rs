@@ -48,7 +48,7 @@ pair! {
     PsnCell {
         /// Expected PSN, the low 7 bits of the generation that last sent data, and a valid bit.
         expected: u32,
-        /// Tick (the lowest bit set) of the first packet that was not the expected one; 0 when there is none.
+        /// Tick (the lowest bit set) of the first packet behind a gap; 0 when there is none.
         gap_since: u32,
     }
 }
@@ -72,7 +72,7 @@ pub fn psn_action(
     // The job was idle and the flow comes back with an old PSN: its queue pair was made anew.
     let made_anew = older && generation != old_generation;
     let nobody_resends = !older && roce.opcode.is_uc();
-    let given_up = cell.gap_since != 0 && tick.wrapping_sub(cell.gap_since) as i32 > epoch_ticks as i32;
+    let given_up = !older && cell.gap_since != 0 && tick.wrapping_sub(cell.gap_since) as i32 > epoch_ticks as i32;
     let order = if !known || distance == 0 {
         Order::InOrder
     } else if made_anew || nobody_resends || given_up {
@@ -86,7 +86,7 @@ pub fn psn_action(
         cell.gap_since = 0;
         roce.psn.wrapping_add(psns_taken(roce, path_mtu_shift))
     } else {
-        if cell.gap_since == 0 {
+        if order == Order::Gap && cell.gap_since == 0 {
             cell.gap_since = tick | 1;
         }
         cell.expected

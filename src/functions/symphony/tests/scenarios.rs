@@ -255,6 +255,21 @@ fn a_gap_is_given_up_after_an_epoch() {
 }
 
 #[test]
+fn a_retransmission_that_goes_on_for_epochs_counts_once() {
+    let mut bench = Bench::of(Job { idle_ns: 1000 * MS, ..ring(1, 4) });
+    let a = Sender::new(0, 1);
+    for _ in 0..10 {
+        bench.send(a.at(0, Opcode::WRITE_ONLY_IMM)); // the receiver is not ready
+        bench.now += 10 * MS;
+    }
+    bench.send(a.at(2, Opcode::WRITE_ONLY_IMM));
+    assert_eq!(bench.step(&a), 1, "and the gap is as old as its first packet, not as the retransmission");
+    bench.send(a.at(1, Opcode::WRITE_ONLY_IMM));
+    let flow = bench.flow(&a);
+    assert_eq!((flow.step, flow.retransmitted, flow.resyncs), (2, 10, 0));
+}
+
+#[test]
 fn two_packets_of_a_gap_in_one_tick_do_not_end_it() {
     let mut cell = PsnCell::default();
     let roce = |psn| Roce { opcode: Opcode::WRITE_MIDDLE, psn, ..Roce::default() };

@@ -5,4 +5,5 @@
 pub mod afxdp;
 pub mod host;
 pub mod live;
+pub mod replay;
 pub mod xdp;

@@ -65,6 +65,14 @@ impl<R: Read> Reader<R> {
         Ok(Reader { file, last: Packet::default(), ended: false })
     }
 
+    /// Interfaces described so far in the section in hand; 1 in a pcap.
+    pub fn interfaces(&self) -> usize {
+        match &self.file {
+            File::Pcap(_) => 1,
+            File::PcapNg(reader) => reader.interfaces().len(),
+        }
+    }
+
     fn read(&mut self) -> Result<Option<Packet>, Error> {
         let number = self.last.number + 1;
         match &mut self.file {

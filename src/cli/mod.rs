@@ -18,6 +18,7 @@ use crate::control::config::{Config, Purpose};
 
 mod check;
 mod ctl;
+mod replay;
 mod ring;
 pub mod run;
 mod table;
@@ -44,6 +45,8 @@ enum Command {
     Ctl(ctl::Args),
     /// Run a ring collective, one rank or all, over RoCEv2 between addresses or network namespaces
     Ring(ring::Args),
+    /// Run a capture through the switch in virtual time; say what is in it and what the switch does to it
+    Replay(replay::Args),
     /// Run the switch on interfaces until SIGTERM or SIGINT
     Run(run::Args),
 }
@@ -71,6 +74,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args),
         Command::Ctl(args) => ctl::run(args),
         Command::Ring(args) => ring::run(args),
+        Command::Replay(args) => replay::run(args),
         Command::Run(args) => run::run(args),
     };
     done.unwrap_or_else(|error| {

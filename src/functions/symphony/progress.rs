@@ -23,9 +23,14 @@ impl ActivityCell {
     }
 }
 
+/// Elapsed ticks above this are a negative time of up to a second: on the kernel side a packet of another CPU that read the
+/// clock later may come first. That is no idle job.
+const OVERTAKEN_TICKS: u32 = u32::MAX - (1 << 20);
+
 /// One data packet's action on register `activity`. Returns the cell: generation, and whether the job is armed.
 pub fn activity_action(cell: &mut ActivityCell, tick: u32, idle_ticks: u32) -> ActivityCell {
-    if tick.wrapping_sub(cell.last_tick) >= idle_ticks {
+    let elapsed = tick.wrapping_sub(cell.last_tick);
+    if elapsed >= idle_ticks && elapsed <= OVERTAKEN_TICKS {
         cell.generation = if cell.generation >= u16::MAX.into() { UNARMED + 1 } else { cell.generation + 1 };
     }
     cell.last_tick = tick;

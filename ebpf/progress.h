@@ -12,6 +12,7 @@
 #include "abi.h"
 
 #define CAS_TRIES	4
+#define OVERTAKEN_TICKS	(~0u - (1u << 20))	/* from here on: a second back, another CPU was faster */
 
 /* Two words of a register; the first is the low half. */
 typedef __u64 __attribute__((may_alias)) cell;
@@ -32,19 +33,30 @@ static __always_inline __u32 second(cell c)
 }
 
 /*
- * {last_tick, generation}: a job that was idle starts over, all its flows together.
- * Two CPUs that see the same idle job both write the same generation.
+ * {last_tick, generation}: a job that was idle starts over, all its flows together. CPUs
+ * that see the same idle job agree on one restart: who comes second finds it no longer idle.
  */
 static __always_inline __u32 activity(struct job_state *job, __u32 tick, __u32 idle_ticks)
 {
-	volatile cell *activity = (cell *)&job->last_tick;
-	cell old = *activity;
-	__u32 generation = second(old);
+	cell *activity = (cell *)&job->last_tick, old = 0;
+	int i;
 
-	if (tick - first(old) >= idle_ticks)
+#pragma unroll
+	for (i = 0; i < CAS_TRIES; i++) {
+		__u32 elapsed, generation;
+
+		old = *(volatile cell *)activity;
+		elapsed = tick - first(old);
+		generation = second(old);
+		if (elapsed < idle_ticks || elapsed > OVERTAKEN_TICKS) {
+			*(volatile __u32 *)&job->last_tick = tick;
+			return generation;
+		}
 		generation = generation >= 0xffff ? UNARMED + 1 : generation + 1;
-	*activity = make_cell(tick, generation);
-	return generation;
+		if (__sync_val_compare_and_swap(activity, old, make_cell(tick, generation)) == old)
+			return generation;
+	}
+	return second(old);
 }
 
 /* {epoch, generation}: whether the minimum is stale. */

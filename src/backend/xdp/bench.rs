@@ -1,7 +1,6 @@
-//! The program without ports: frames go through it by `BPF_PROG_TEST_RUN`, for tests and for measuring its cost.
+//! The program without ports: frames go through it by `BPF_PROG_TEST_RUN`, for tests.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, ProgramInput};
 
@@ -31,8 +30,6 @@ pub struct Run {
     pub metadata: Option<Metadata>,
     /// The frame as it left.
     pub frame: Vec<u8>,
-    /// Time of one pass, averaged over the repetitions.
-    pub duration: Duration,
 }
 
 impl Bench {
@@ -60,12 +57,20 @@ impl Bench {
         Ok(Bench { kernel, _socket: socket })
     }
 
-    /// Runs the program `repeat` times on `frame`, before which a driver has already put `before` (metadata of its own; at
-    /// most 252 bytes, a multiple of four).
+    /// Takes the socket away from the port.
+    ///
+    /// # Errors
+    /// When the map refuses.
+    pub fn unplug(&self) -> Result<(), StateError> {
+        self.kernel.skel.maps.xsks.delete(&0u32.to_ne_bytes()).map_err(|e| StateError::new("xsks", e))
+    }
+
+    /// Runs the program on `frame`, before which a driver has already put `before` (metadata of its own: at most 216 bytes,
+    /// a multiple of four).
     ///
     /// # Errors
     /// When the kernel does not take the frame: shorter than an Ethernet header, or longer than a page holds.
-    pub fn run(&self, before: &[u8], frame: &[u8], repeat: u32) -> Result<Run, StateError> {
+    pub fn run(&self, before: &[u8], frame: &[u8]) -> Result<Run, StateError> {
         let input = [before, frame].concat();
         let mut context = [0; size_of::<types::xdp_md>()];
         let mut context_out = context;
@@ -83,16 +88,15 @@ impl Bench {
                 context_out: Some(&mut context_out),
                 data_in: Some(&input),
                 data_out: Some(&mut output),
-                repeat,
                 ..ProgramInput::default()
             })
             .map_err(|e| StateError::new("BPF_PROG_TEST_RUN", e))?;
-        let (verdict, duration) = (result.return_value, result.duration);
+        let verdict = result.return_value;
         let out = result.data.unwrap_or_default().to_vec();
         // What comes out starts with the metadata; `data` says where the frame does.
         let [d0, d1, d2, d3, ..] = context_out;
         let (metadata, frame) = out.split_at(out.len().min(u32::from_ne_bytes([d0, d1, d2, d3]) as usize));
         let metadata = metadata.first_chunk().filter(|_| metadata.len() == before.len() + METADATA_BYTES);
-        Ok(Run { verdict, metadata: metadata.map(Metadata::from_bytes), frame: frame.to_vec(), duration })
+        Ok(Run { verdict, metadata: metadata.map(Metadata::from_bytes), frame: frame.to_vec() })
     }
 }

@@ -1,0 +1,138 @@
+//! The XDP program and the Rust stages that it mirrors, held equal: the same frames through both, the same verdict,
+//! metadata and register contents after every packet.
+//!
+//! The program runs by `BPF_PROG_TEST_RUN`; the Rust side gets the time that the program read. Needs root; says SKIPPED and
+//! why otherwise.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cases;
+mod frames;
+mod ring;
+mod sequences;
+mod twins;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use symphony::backend::xdp::Bench;
+use symphony::dataplane::{DropReason, Step};
+use symphony::functions::symphony::{Job, StepSource, UNARMED};
+
+use frames::Packet;
+use twins::{DROP, IDLE_NEVER_NS, Twins, bench, job};
+
+/// One test at a time: they are about timing.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+fn every_packet_of_the_captures_is_tracked_alike() {
+    let _turn = turn();
+    let Some(mut twins) = Twins::new() else { return };
+    let captures = common::captures();
+    for (id, source) in [StepSource::Message, StepSource::Psn, StepSource::Imm, StepSource::UdpSport].iter().enumerate()
+    {
+        let mut known = 0;
+        for name in &captures {
+            let frames = common::frames(name);
+            let jobs = twins.jobs_of(&frames, *source, id as u32 * 100);
+            for frame in frames.iter().filter(|frame| frame.len() >= 14) {
+                known += u32::from(twins.feed(frame).bridged.step == Step::Data);
+            }
+            twins.check_everything();
+            jobs.iter().for_each(|job| twins.remove_job(*job));
+        }
+        assert!(known > 1000, "the captures hold ring traffic: {known} packets");
+    }
+}
+
+#[test]
+fn a_frame_without_a_socket_or_room_for_metadata_is_dropped_and_counted() {
+    let _turn = turn();
+    let Some(bench) = bench() else { return };
+    let frame = Packet::default().bytes();
+    let run = bench.run(&[0; 212], &frame).expect("the kernel takes the frame");
+    assert_eq!((run.verdict, run.metadata), (DROP, None));
+    bench.unplug().expect("the map takes it");
+    let run = bench.run(&[], &frame).expect("the kernel takes the frame");
+    assert_eq!((run.verdict, run.metadata), (DROP, None));
+    let stats = bench.kernel.stats().expect("counters are readable");
+    assert_eq!(stats.redirected, 0);
+    assert_eq!(stats.drops, [(DropReason::NoSocket, 1), (DropReason::NoHeadroom, 1)]);
+    assert_eq!(stats.outcomes, Default::default(), "a frame that is dropped is not tracked");
+}
+
+#[test]
+fn a_full_flow_table_tracks_no_new_flow_and_aged_slots_come_back_in_order() {
+    let _turn = turn();
+    let Some(mut twins) = Twins::new() else { return };
+    twins.add_job(&job(1));
+    let new_flow = |qpn| Packet { dest_qpn: qpn, ..Packet::default() }.bytes();
+    for qpn in 0..16384 {
+        twins.feed(&new_flow(qpn));
+    }
+    assert_eq!(twins.symphony.outcomes().flows_full, 0);
+    twins.feed(&new_flow(16384));
+    assert_eq!(twins.symphony.outcomes().flows_full, 1);
+    assert_eq!(twins.feed(&new_flow(7)).bridged.flow, 7, "a known flow still is one");
+    twins.check_everything();
+
+    assert_eq!(twins.age(Duration::from_secs(59)), 0);
+    assert_eq!(twins.age(Duration::from_secs(61)), 16384);
+    twins.check_everything();
+    assert_eq!(twins.feed(&new_flow(99)).bridged.flow, 0, "the slot that was given back first");
+    twins.check_everything();
+}
+
+#[test]
+fn generations_wrap_past_those_of_unarmed_jobs() {
+    let _turn = turn();
+    let Some(mut twins) = Twins::new() else { return };
+    let restless = Job { idle_ns: 1024, ..job(1) };
+    let slot = twins.add_job(&restless);
+    let mut wrapped = false;
+    let mut before = 0;
+    for n in 0..80_000 {
+        twins.feed(&Packet { psn: n, ..Packet::default() }.bytes());
+        let generation = twins.symphony.job_state(slot).activity.generation;
+        wrapped |= generation < before;
+        assert!(!wrapped || generation > UNARMED);
+        before = generation;
+    }
+    assert!(wrapped, "a packet takes longer than a tick: {before}");
+}
+
+#[test]
+fn flows_of_one_job_on_several_cpus_lose_no_packet_and_leave_a_minimum_with_an_owner() {
+    let _turn = turn();
+    let Some(mut twins) = Twins::new() else { return };
+    const PACKETS: u32 = 20_000;
+    let slot = twins.add_job(&Job { idle_ns: IDLE_NEVER_NS, ..job(1) });
+    let bench: &Bench = &twins.bench;
+    std::thread::scope(|scope| {
+        for cpu in 0..4u32 {
+            scope.spawn(move || {
+                for psn in 0..PACKETS {
+                    let packet = Packet { dest_qpn: cpu, psn, opcode: 0x09, ..Packet::default() };
+                    bench.run(&[], &packet.bytes()).expect("the kernel takes the frame");
+                }
+            });
+        }
+    });
+    let flows = bench.kernel.flows();
+    assert_eq!(flows.len(), 4);
+    for flow in &flows {
+        assert_eq!(flow.state.count.packets, PACKETS);
+        assert_eq!(flow.state.steps.steps_done, PACKETS);
+    }
+    let owner = bench.kernel.job_state(slot).expect("in range").minimum.owner;
+    assert!(owner <= 4, "{owner}");
+    let stats = bench.kernel.stats().expect("counters are readable");
+    assert_eq!(stats.outcomes.in_order, u64::from(4 * PACKETS));
+    println!("compare-and-swap lost: {}", stats.cas_lost);
+}

@@ -53,6 +53,11 @@ pub struct PortSnapshot {
     pub depth_bytes: u64,
     /// Most bytes ever in it.
     pub max_depth_bytes: u64,
+    /// Of the packets out, those that left more than 1 ms after the emulated line would have sent them: the worker did not
+    /// get the CPU in time, or the kernel took no packets.
+    pub late_packets: u64,
+    /// The most by which one was late, in nanoseconds.
+    pub max_late_ns: u64,
     /// Of the packets out, those that the kernel never sent: the interface was removed, or refused them.
     pub not_sent: u64,
     /// Marks on packets that left here.

@@ -141,6 +141,8 @@ impl Worker {
                     tx_bytes: counters.tx_bytes,
                     depth_bytes: switch.depth_bytes(id),
                     max_depth_bytes: switch.max_depth_bytes(id),
+                    late_packets: port.late_packets,
+                    max_late_ns: port.max_late_ns,
                     not_sent: port.not_sent(),
                     marks: counters.marks,
                     xdp: port.socket.as_ref().map_or_else(BTreeMap::new, |socket| socket.statistics()),

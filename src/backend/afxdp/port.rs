@@ -2,11 +2,13 @@
 
 use super::netdev::Interface;
 use super::socket::{Kick, PortSocket};
-use super::umem::Pool;
+use super::umem::{Frame, Pool};
 use crate::dataplane::{Nanos, PortId};
 
 /// A peer that takes nothing for so long has stalled; what is due then is dropped, so that buffers serve other ports.
 const STALL_NS: Nanos = 1_000_000_000;
+/// A packet this much behind its time says that the worker lacks CPU, or that the kernel takes none.
+const LATE_NS: Nanos = 1_000_000;
 /// Ethernet header and one VLAN tag: what Linux lets pass on top of the MTU (`is_skb_forwardable`).
 const L2_BYTES: u32 = 18;
 
@@ -21,6 +23,10 @@ pub struct Port {
     pub socket: Option<PortSocket>,
     /// The interface as last seen.
     pub seen: Option<Interface>,
+    /// Packets that left more than [`LATE_NS`] after their time.
+    pub late_packets: u64,
+    /// The most by which one was late.
+    pub max_late_ns: Nanos,
     /// Since when the kernel has taken nothing of what is in the transmit ring.
     blocked_since: Option<Nanos>,
     /// Frames that the kernel had not sent when the socket was closed.
@@ -43,7 +49,17 @@ pub enum Readiness {
 impl Port {
     /// A port that has no socket yet.
     pub fn new(id: PortId, name: String, interface: String) -> Self {
-        Port { id, name, interface, socket: None, seen: None, blocked_since: None, unsent: 0 }
+        Port {
+            id,
+            name,
+            interface,
+            socket: None,
+            seen: None,
+            late_packets: 0,
+            max_late_ns: 0,
+            blocked_since: None,
+            unsent: 0,
+        }
     }
 
     /// Whether frames can go out.
@@ -66,10 +82,31 @@ impl Port {
         self.unsent + self.socket.as_ref().map_or(0, PortSocket::refused)
     }
 
-    /// Makes the kernel send what is in the transmit ring.
+    /// Counts a packet that left `late_ns` after its time.
+    #[inline]
+    pub fn count_lateness(&mut self, late_ns: Nanos) {
+        self.late_packets += u64::from(late_ns > LATE_NS);
+        self.max_late_ns = self.max_late_ns.max(late_ns);
+    }
+
+    /// Room in the transmit ring, in frames.
+    pub fn transmit_room(&mut self) -> usize {
+        self.socket.as_mut().map_or(0, PortSocket::transmit_room)
+    }
+
+    /// Puts frames into the transmit ring, which has room for them.
+    pub fn transmit(&mut self, pool: &mut Pool, frames: &mut Vec<Frame>) {
+        if let Some(socket) = self.socket.as_mut() {
+            socket.transmit(pool, frames);
+        }
+    }
+
+    /// Makes the kernel send what is in the transmit ring, and takes back what it has sent.
     pub fn push(&mut self, pool: &mut Pool, now: Nanos) -> Readiness {
+        let up = self.is_up();
         let Some(socket) = self.socket.as_mut() else { return Readiness::Down };
-        match socket.kick(pool) {
+        socket.complete(pool);
+        match if up { socket.kick(pool) } else { Kick::Down } {
             Kick::Done => {
                 self.blocked_since = None;
                 Readiness::Ready

@@ -88,11 +88,6 @@ impl PortSocket {
         pool.transmit(self.port, &mut self.tx, frames);
     }
 
-    /// Whether frames in the transmit ring may wait for a kick.
-    pub fn unsent(&self) -> bool {
-        self.unsent
-    }
-
     /// Frames that the device refused; they count as sent elsewhere.
     pub fn refused(&self) -> u64 {
         self.refused

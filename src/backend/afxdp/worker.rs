@@ -149,41 +149,35 @@ impl Worker {
     fn send(&mut self, id: usize, now: Nanos) -> bool {
         let port = &mut self.ports[id];
         let port_id = id as PortId;
-        let (up, longest) = (port.is_up(), port.longest_frame());
-        let Some(socket) = port.socket.as_mut() else { return false };
-        if up && socket.unsent() {
-            match port.push(&mut self.pool, now) {
-                Readiness::Ready => {}
-                Readiness::Blocked => return false,
-                Readiness::Stalled => return self.discard_due(port_id, now),
-                Readiness::Down => {
-                    self.look_at = now;
-                    return false;
+        match port.push(&mut self.pool, now) {
+            Readiness::Ready => {}
+            Readiness::Blocked => return false,
+            Readiness::Stalled => return self.discard_due(port_id, now),
+            Readiness::Down => {
+                if port.is_up() {
+                    self.look_at = now; // the kernel knows more than we do
                 }
+                return false;
             }
-        } else {
-            socket.complete(&mut self.pool);
         }
-        if !up || !self.switch.backlog().contains(port_id) {
+        if !self.switch.backlog().contains(port_id) {
             return false;
         }
-        let Some(socket) = port.socket.as_mut() else { return false };
-        let room = socket.transmit_room().min(BATCH);
+        let (room, longest) = (port.transmit_room().min(BATCH), port.longest_frame());
         while self.departing.len() < room {
             let Some(departure) = self.switch.dequeue(port_id, now, &mut self.pool, &mut NoTrace) else { break };
             if departure.phv.frame_bytes > longest {
                 self.switch.drop_departure(departure, DropReason::TooLong, &mut self.pool, &mut NoTrace);
             } else {
+                port.count_lateness(now.saturating_sub(departure.at));
                 self.departing.push(departure.frame);
             }
         }
         if self.departing.is_empty() {
             return false;
         }
-        socket.transmit(&mut self.pool, &mut self.departing);
-        if port.push(&mut self.pool, now) == Readiness::Down {
-            self.look_at = now;
-        }
+        port.transmit(&mut self.pool, &mut self.departing);
+        port.push(&mut self.pool, now);
         true
     }
 

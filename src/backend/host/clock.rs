@@ -1,6 +1,6 @@
 //! Time: the clock, exact sleeping, and what a thread has used of its processor.
 
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 use crate::dataplane::Nanos;
 
@@ -27,12 +27,20 @@ pub fn sharpen_timers() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
+fn timespec(time: Nanos) -> libc::timespec {
+    libc::timespec { tv_sec: (time / 1_000_000_000) as libc::time_t, tv_nsec: (time % 1_000_000_000) as libc::c_long }
+}
+
+/// Sleeps for `time`. A signal ends it early.
+pub fn sleep(time: Nanos) {
+    let time = timespec(time);
+    // SAFETY: `time` lives until the call returns; the time left is not asked for.
+    unsafe { libc::nanosleep(&raw const time, null_mut()) };
+}
+
 /// Sleeps until something can be read or `wait` is over. A signal ends it early.
 pub fn wait(poll: &mut [libc::pollfd], wait: Nanos) {
-    let time = libc::timespec {
-        tv_sec: (wait / 1_000_000_000) as libc::time_t,
-        tv_nsec: (wait % 1_000_000_000) as libc::c_long,
-    };
+    let time = timespec(wait);
     // SAFETY: `poll` holds as many entries as we say, and `time` lives until the call returns; no signal mask is given.
     let ready = unsafe { libc::ppoll(poll.as_mut_ptr(), poll.len() as libc::nfds_t, &raw const time, null()) };
     if ready < 0 {

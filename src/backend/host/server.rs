@@ -8,12 +8,16 @@ use super::clock::{self, now};
 use super::socket::{ReceiveBuffers, Receiver, Sender};
 use super::{Error, RankReport, ServerSpec, Starvation, netns};
 use crate::dataplane::Nanos;
-use crate::roce::{Endpoint, Outcome};
+use crate::roce::{Config, Endpoint, Outcome};
 use crate::wire::roce::Repr;
 use crate::wire::{Ecn, ethernet};
 
 /// How often the thread looks at what others tell it, with nothing to do.
 const LOOK_AROUND_NS: Nanos = 20_000_000;
+
+/// Most that packets wait for each other on their way in or out, as a NIC's interrupt moderation has it: a wake-up costs as
+/// much processor time as a packet. Never more than two packets' time at line rate, so that bursts stay small.
+const MODERATION_NS: Nanos = 100_000;
 
 /// A rank that has neighbours in other processes answers them for so many retransmission timeouts after it last heard of
 /// them: its last acknowledgement may have been lost.
@@ -49,6 +53,7 @@ pub struct Server {
     buffers: ReceiveBuffers,
     payload: Vec<u8>,
     poll: Vec<libc::pollfd>,
+    moderation_ns: Nanos,
 }
 
 impl Server {
@@ -80,8 +85,10 @@ impl Server {
         }
         let fd = |rank: &Rank| libc::pollfd { fd: rank.receiver.raw_fd(), events: libc::POLLIN, revents: 0 };
         let poll = ranks.iter().map(fd).collect();
-        let payload = vec![0; 4096];
-        Ok(Server { ranks, senders, buffers: ReceiveBuffers::new(), payload, poll })
+        let two_packets = |c: &Config| u64::from(c.path_mtu) * 16_000_000_000 / c.line_rate_bps;
+        let moderation_ns = spec.ranks.iter().map(two_packets).min().unwrap_or(0).min(MODERATION_NS);
+        let (buffers, payload) = (ReceiveBuffers::new(), vec![0; 4096]);
+        Ok(Server { ranks, senders, buffers, payload, poll, moderation_ns })
     }
 
     /// Runs until every rank of the run is done, one failed, time is up or somebody stops it.
@@ -100,7 +107,8 @@ impl Server {
             if over {
                 break;
             }
-            let wait = next.unwrap_or(Nanos::MAX).saturating_sub(time).min(LOOK_AROUND_NS);
+            clock::sleep(self.moderation_ns);
+            let wait = next.unwrap_or(Nanos::MAX).saturating_sub(now()).min(LOOK_AROUND_NS);
             clock::wait(&mut self.poll, wait);
         }
         let cpu_ns = clock::thread_cpu().saturating_sub(cpu_before);

@@ -176,15 +176,16 @@ impl Sender {
     /// refuses is counted and lost, as a network would lose it.
     pub fn flush(&mut self, skip: usize) {
         let mut iovs: [libc::iovec; BATCH] = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
-        let mut messages: Vec<libc::mmsghdr> = Vec::new();
+        // SAFETY: all-zero bytes are valid mmsghdrs: null pointers and integers.
+        let mut messages: [libc::mmsghdr; BATCH] = unsafe { zeroed() };
         let slots = self.buffer.chunks_exact_mut(PACKET_BYTES).zip(&self.lens);
-        for (((slot, len), name), iov) in slots.zip(&mut self.names).zip(&mut iovs) {
+        for ((((slot, len), name), iov), message) in slots.zip(&mut self.names).zip(&mut iovs).zip(&mut messages) {
             let packet = slot.get_mut(skip..*len).unwrap_or(&mut []);
             *iov = libc::iovec { iov_base: packet.as_mut_ptr().cast(), iov_len: packet.len() };
-            messages.push(header(&mut name.0, name.1, iov, &mut []));
+            *message = header(&mut name.0, name.1, iov, &mut []);
         }
         let mut done = 0;
-        while let Some(rest) = messages.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        while let Some(rest) = messages.get_mut(done..self.lens.len()).filter(|rest| !rest.is_empty()) {
             // SAFETY: `rest` holds `rest.len()` headers; their names, buffers and lengths belong to `self` and `iovs`,
             // which outlive the call.
             let sent = unsafe { libc::sendmmsg(self.fd.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, 0) };

@@ -28,10 +28,10 @@ pub use function::{Cx, Egress, Emission, Function, Verdict};
 pub use parser::{parse, parse_l2_l3};
 pub use phv::{Bridged, IpAddress, L3, MacAddress, Phv, PortId, PortSet, Roce, Step, VlanTags};
 pub use register::Register;
-pub use switch::{Departure, Switch};
+pub use switch::Switch;
 pub use tables::{ExactTable, FoldHasher, LpmTable, TableFull};
 pub use trace::{Event, NoTrace, Tracer};
-pub use traffic_manager::{Dequeued, TrafficManager};
+pub use traffic_manager::{Departure, TrafficManager};
 
 /// Nanoseconds on a clock of the driver's choice that never runs backwards (live: `CLOCK_MONOTONIC`).
 pub type Nanos = u64;

@@ -19,7 +19,8 @@ const MAX_EXTENSION_BYTES: usize = 20;
 /// [`DropReason::Runt`] when the frame ends before its Ethernet header (VLAN tags included) does; nothing else.
 #[inline]
 pub fn parse(bytes: &[u8], ingress_port: PortId, now: Nanos) -> Result<Phv, DropReason> {
-    let (mut phv, l4) = headers(bytes, ingress_port, now)?;
+    let mut phv = Phv { ingress_port, received_at: now, ..Phv::default() };
+    let l4 = headers(bytes, &mut phv)?;
     if phv.protocol == PROTOCOL_UDP && phv.dport == ROCE_PORT {
         phv.roce = roce(l4);
     }
@@ -32,29 +33,26 @@ pub fn parse(bytes: &[u8], ingress_port: PortId, now: Nanos) -> Result<Phv, Drop
 /// As [`parse`].
 #[inline]
 pub fn parse_l2_l3(bytes: &[u8], ingress_port: PortId, now: Nanos) -> Result<Phv, DropReason> {
-    headers(bytes, ingress_port, now).map(|(phv, _)| phv)
+    let mut phv = Phv { ingress_port, received_at: now, ..Phv::default() };
+    headers(bytes, &mut phv)?;
+    Ok(phv)
 }
 
 /// Everything up to the ports, and the bytes from the transport header to the end of the IP packet (empty where there
 /// is none, or a fragment).
 #[inline]
-fn headers(bytes: &[u8], ingress_port: PortId, now: Nanos) -> Result<(Phv, &[u8]), DropReason> {
+fn headers<'a>(bytes: &'a [u8], phv: &mut Phv) -> Result<&'a [u8], DropReason> {
     let frame = ethernet::Frame::new_checked(bytes).map_err(|_| DropReason::Runt)?;
     let tci = |number| frame.tag(number).map_or(0, |tag| tag.tci);
-    let mut phv = Phv {
-        ingress_port,
-        received_at: now,
-        frame_bytes: bytes.len() as u32,
-        eth_dst: frame.dst(),
-        eth_src: frame.src(),
-        vlan: VlanTags { count: frame.tag_count() as u8, tci: [tci(0), tci(1)] },
-        ethertype: frame.ethertype(),
-        l3_offset: frame.header_len() as u8,
-        ..Phv::default()
-    };
+    phv.frame_bytes = bytes.len() as u32;
+    phv.eth_dst = frame.dst();
+    phv.eth_src = frame.src();
+    phv.vlan = VlanTags { count: frame.tag_count() as u8, tci: [tci(0), tci(1)] };
+    phv.ethertype = frame.ethertype();
+    phv.l3_offset = frame.header_len() as u8;
     let l4 = match phv.ethertype {
-        ethernet::IPV4 => l3_ipv4(&mut phv, frame.payload()),
-        ethernet::IPV6 => l3_ipv6(&mut phv, frame.payload()),
+        ethernet::IPV4 => l3_ipv4(phv, frame.payload()),
+        ethernet::IPV6 => l3_ipv6(phv, frame.payload()),
         _ => None,
     };
     let l4 = l4.unwrap_or_default();
@@ -62,7 +60,7 @@ fn headers(bytes: &[u8], ingress_port: PortId, now: Nanos) -> Result<(Phv, &[u8]
         phv.sport = u16::from_be_bytes([*s0, *s1]);
         phv.dport = u16::from_be_bytes([*d0, *d1]);
     }
-    Ok((phv, l4))
+    Ok(l4)
 }
 
 #[inline]

@@ -20,23 +20,8 @@ use super::function::{Cx, Egress, Emission, Function, Verdict};
 use super::parser::parse;
 use super::phv::{Phv, PortId, PortSet};
 use super::trace::{Event, Tracer};
-use super::traffic_manager::TrafficManager;
+use super::traffic_manager::{Departure, TrafficManager};
 use crate::wire::Ecn;
-
-/// A packet on its way out. It is counted as sent; a driver that cannot send it gives it to [`Switch::drop_departure`].
-#[derive(Debug)]
-pub struct Departure<H> {
-    /// The frame, rewritten. The driver owns it now.
-    pub frame: H,
-    /// Its headers as they leave.
-    pub phv: Phv,
-    /// The port it leaves by.
-    pub port: PortId,
-    /// When its first bit leaves, in virtual time: at most the `now` of the call.
-    pub at: Nanos,
-    /// When its last bit has left at the port's rate; `at` where the port has none.
-    pub ends_at: Nanos,
-}
 
 /// A switch that runs the functions `F` and moves frames `H`.
 #[derive(Debug)]
@@ -139,8 +124,9 @@ impl<F: Function, H> Switch<F, H> {
     }
 
     /// Takes out the next packet of `port` that departs no later than `now`: RED, the functions' egress stages, the mark
-    /// stage, the deparser. Egress stages see its departure as the time. A packet that an egress stage drops has used
-    /// its time on the line all the same.
+    /// stage, the deparser. It is counted as sent; what the driver cannot send goes to [`Switch::drop_departure`].
+    ///
+    /// Egress stages see the departure as their time. A packet that they drop has used its time on the line all the same.
     #[inline]
     pub fn dequeue<T: Tracer>(
         &mut self,
@@ -149,40 +135,35 @@ impl<F: Function, H> Switch<F, H> {
         frames: &mut impl Frames<Handle = H>,
         trace: &mut T,
     ) -> Option<Departure<H>> {
-        while let Some(mut packet) = self.traffic_manager.dequeue(port, now) {
+        while let Some(mut departure) = self.traffic_manager.dequeue(port, now) {
             self.counters.conservation.queued -= 1;
             if T::ENABLED {
-                trace.event(Event::Dequeue { port, depth_bytes: packet.depth_bytes, red: packet.red });
+                trace.event(Event::Dequeue { port, depth_bytes: departure.depth_bytes, red: departure.red });
             }
             self.pass += 1;
             let dropped = self.traffic_manager.marking(port).and_then(|(kmin_bytes, rng)| {
-                let mut cx = Cx { now: packet.at, pass: self.pass, trace, emissions: &mut self.emissions };
-                let mut egress = Egress { port, depth_bytes: packet.depth_bytes, kmin_bytes, red: packet.red, rng };
-                self.functions.egress(&mut cx, &mut egress, &mut packet.phv)
+                let mut cx = Cx { now: departure.at, pass: self.pass, trace, emissions: &mut self.emissions };
+                let mut egress =
+                    Egress { port, depth_bytes: departure.depth_bytes, kmin_bytes, red: departure.red, rng };
+                self.functions.egress(&mut cx, &mut egress, &mut departure.phv)
             });
             if !self.emissions.is_empty() {
-                self.emit(packet.at, frames, trace);
+                self.emit(departure.at, frames, trace);
             }
             if let Some(reason) = dropped {
-                self.drop(packet.frame, reason, frames, trace);
+                self.drop(departure.frame, reason, frames, trace);
                 continue;
             }
-            let marked = self.mark(port, &mut packet.phv, packet.red, trace);
-            if marked || packet.phv.routed.is_some() {
-                deparse(&mut packet.phv, frames.bytes_mut(&mut packet.frame));
+            let marked = self.mark(port, &mut departure.phv, departure.red, trace);
+            if marked || departure.phv.routed.is_some() {
+                deparse(&mut departure.phv, frames.bytes_mut(&mut departure.frame));
             }
             self.counters.conservation.tx += 1;
             if let Some(counters) = self.counters.ports.get_mut(usize::from(port)) {
                 counters.tx_packets += 1;
-                counters.tx_bytes += u64::from(packet.phv.frame_bytes);
+                counters.tx_bytes += u64::from(departure.phv.frame_bytes);
             }
-            return Some(Departure {
-                frame: packet.frame,
-                phv: packet.phv,
-                port,
-                at: packet.at,
-                ends_at: packet.ends_at,
-            });
+            return Some(departure);
         }
         None
     }

@@ -19,20 +19,22 @@ use super::line::Line;
 use super::phv::{Phv, PortId, PortSet};
 use super::red::RedCurve;
 
-/// A packet that left its queue.
+/// A packet that left its queue, on its way out.
 #[derive(Debug)]
-pub struct Dequeued<H> {
+pub struct Departure<H> {
+    /// The frame. Its owner is whoever has the departure.
+    pub frame: H,
     /// Its headers and metadata.
     pub phv: Phv,
-    /// Its frame.
-    pub frame: H,
-    /// When its first bit leaves.
+    /// The port it leaves by.
+    pub port: PortId,
+    /// When its first bit leaves, in virtual time: at most the `now` of the call that gave it.
     pub at: Nanos,
-    /// When its last bit has left.
+    /// When its last bit has left at the port's rate; `at` where the port has none.
     pub ends_at: Nanos,
-    /// Bytes left behind in the data queue.
+    /// Bytes left behind in the port's data queue.
     pub depth_bytes: u64,
-    /// RED hits it.
+    /// Whether RED hit it.
     pub red: bool,
 }
 
@@ -53,14 +55,10 @@ const NIL: u32 = u32::MAX;
 #[derive(Debug)]
 struct Slot<H> {
     next: u32,
-    packet: Option<Packet<H>>,
-}
-
-#[derive(Debug)]
-struct Packet<H> {
     enqueued_at: Nanos,
+    /// `None` while the slot is free.
+    frame: Option<H>,
     phv: Phv,
-    frame: H,
 }
 
 /// A first-in first-out list through the slab.
@@ -119,16 +117,19 @@ impl<H> TrafficManager<H> {
     /// When there is no such port, which [`TrafficManager::admit`] would have said.
     #[inline]
     pub fn enqueue(&mut self, port: PortId, now: Nanos, phv: &Phv, frame: H) -> u64 {
-        let packet = Some(Packet { enqueued_at: now, phv: *phv, frame });
-        let index = self.free;
-        let index = match self.slab.get_mut(index as usize) {
+        let index = match self.slab.get_mut(self.free as usize) {
             Some(slot) => {
+                let index = self.free;
                 self.free = slot.next;
-                *slot = Slot { next: NIL, packet };
+                // Field by field: the PHV is copied once.
+                slot.next = NIL;
+                slot.enqueued_at = now;
+                slot.frame = Some(frame);
+                slot.phv = *phv;
                 index
             }
             None => {
-                self.slab.push(Slot { next: NIL, packet });
+                self.slab.push(Slot { next: NIL, enqueued_at: now, frame: Some(frame), phv: *phv });
                 (self.slab.len() - 1) as u32
             }
         };
@@ -162,23 +163,24 @@ impl<H> TrafficManager<H> {
 
     /// Takes out the next packet of `port` if it departs no later than `now`, and asks RED about it.
     #[inline]
-    pub fn dequeue(&mut self, port: PortId, now: Nanos) -> Option<Dequeued<H>> {
+    pub fn dequeue(&mut self, port: PortId, now: Nanos) -> Option<Departure<H>> {
         let own = self.ports.get(usize::from(port))?;
         let due = own.next_departure().filter(|due| *due <= now)?;
         let at = if own.line.is_some() { due } else { now };
         let is_priority = own.priority.head != NIL && own.priority.head_at <= at;
-        let packet = self.pop(port, is_priority)?;
+        let (index, frame) = self.pop(port, is_priority)?;
+        let phv = &self.slab[index as usize].phv;
         let own = &mut self.ports[usize::from(port)];
         let depth_bytes = own.data.bytes;
         let red = !is_priority && own.red.is_some_and(|curve| curve.hits(depth_bytes, &mut own.rng));
-        let ends_at = own.line.as_mut().map_or(at, |line| line.send(at, packet.phv.frame_bytes));
-        Some(Dequeued { phv: packet.phv, frame: packet.frame, at, ends_at, depth_bytes, red })
+        let ends_at = own.line.as_mut().map_or(at, |line| line.send(at, phv.frame_bytes));
+        Some(Departure { frame, phv: *phv, port, at, ends_at, depth_bytes, red })
     }
 
     /// Takes out the next frame of `port` whatever the time, as if it had never been there: for a port that goes down.
     pub fn flush_one(&mut self, port: PortId) -> Option<H> {
         let is_priority = self.ports.get(usize::from(port))?.priority.head != NIL;
-        self.pop(port, is_priority).map(|packet| packet.frame)
+        self.pop(port, is_priority).map(|(_, frame)| frame)
     }
 
     /// Ports with packets in their queues.
@@ -203,25 +205,27 @@ impl<H> TrafficManager<H> {
         Some((own.red.map_or(0, |curve| curve.kmin_bytes), &mut own.rng))
     }
 
-    fn pop(&mut self, port: PortId, is_priority: bool) -> Option<Packet<H>> {
+    /// Takes the head of a queue out. Its slot is free, but holds its PHV until the next enqueue.
+    #[inline]
+    fn pop(&mut self, port: PortId, is_priority: bool) -> Option<(u32, H)> {
         let own = self.ports.get_mut(usize::from(port))?;
         let queue = if is_priority { &mut own.priority } else { &mut own.data };
         let index = queue.head;
         let slot = self.slab.get_mut(index as usize)?;
-        let packet = slot.packet.take()?;
+        let frame = slot.frame.take()?;
         queue.head = slot.next;
         // Last in, first out: the slot that was used last is still in the cache.
         slot.next = self.free;
         self.free = index;
-        let bytes = u64::from(packet.phv.frame_bytes);
+        let bytes = u64::from(slot.phv.frame_bytes);
         queue.bytes -= bytes;
         self.used_bytes -= bytes;
-        if let Some(head) = self.slab.get(queue.head as usize).and_then(|slot| slot.packet.as_ref()) {
+        if let Some(head) = self.slab.get(queue.head as usize) {
             queue.head_at = head.enqueued_at;
         } else if own.data.head == own.priority.head {
             self.backlog = self.backlog.without(port); // both NIL
         }
-        Some(packet)
+        Some((index, frame))
     }
 }
 

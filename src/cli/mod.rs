@@ -18,6 +18,7 @@ use crate::control::config::{Config, Purpose};
 
 mod check;
 mod ctl;
+mod demo;
 mod replay;
 mod ring;
 pub mod run;
@@ -47,15 +48,14 @@ enum Command {
     Ring(ring::Args),
     /// Run a capture through the switch in virtual time; say what is in it and what the switch does to it
     Replay(replay::Args),
+    /// Show, between namespaces and with real packets, what Symphony does to training jobs
+    Demo(demo::Args),
     /// Run the switch on interfaces until SIGTERM or SIGINT
     Run(run::Args),
 }
 
 /// The whole command: parses the arguments, runs, reports.
 pub fn main() -> ExitCode {
-    let log = EnvFilter::try_from_env("SYMPHONY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let ansi = io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(log).with_writer(io::stderr).with_ansi(ansi).init();
     // Looked for by hand, so that wrong arguments too are answered in the form asked for.
     let json = std::env::args_os().any(|arg| arg == "--json");
 
@@ -70,11 +70,17 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if wrong.use_stderr() { COULD_NOT_RUN } else { 0 });
         }
     };
+    // What a switch that runs for days does is worth a line; the ports of a demo's are not.
+    let quiet = if matches!(cli.command, Command::Run(_)) { "info" } else { "warn" };
+    let log = EnvFilter::try_from_env("SYMPHONY_LOG").unwrap_or_else(|_| EnvFilter::new(quiet));
+    let ansi = io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(log).with_writer(io::stderr).with_ansi(ansi).init();
     let done = match cli.command {
         Command::Check(args) => check::run(args),
         Command::Ctl(args) => ctl::run(args),
         Command::Ring(args) => ring::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Demo(args) => demo::run(args),
         Command::Run(args) => run::run(args),
     };
     done.unwrap_or_else(|error| {

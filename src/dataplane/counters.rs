@@ -30,6 +30,18 @@ impl Conservation {
     }
 }
 
+impl std::ops::AddAssign for Conservation {
+    fn add_assign(&mut self, other: Self) {
+        self.rx += other.rx;
+        self.emitted += other.emitted;
+        self.replicas += other.replicas;
+        self.tx += other.tx;
+        self.consumed += other.consumed;
+        self.dropped += other.dropped;
+        self.queued += other.queued;
+    }
+}
+
 /// Marks set, in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Marks {

@@ -5,7 +5,7 @@
 //! congested network.
 
 mod clock;
-mod netns;
+pub mod netns;
 mod server;
 mod socket;
 

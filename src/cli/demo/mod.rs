@@ -1,0 +1,239 @@
+//! `symphony demo`: real packets between namespaces, with and without Symphony.
+
+mod lab;
+mod live;
+mod picture;
+mod prototype;
+mod report;
+mod scenario;
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use self::lab::Lab;
+use self::live::RunSettings;
+use self::report::{Report, RunResult};
+use self::scenario::{ARMS, Scenario};
+use crate::control::units::Rate;
+
+/// How many blind runs in all may be repeated because their marks did not match those of their symphony run.
+const RECALIBRATIONS: usize = 2;
+/// How near the extra marks of blind must come to those of the paired symphony run.
+const BLIND_TOLERANCE: f64 = 0.10;
+/// A rank that has not finished by then never will: the slowest rank alone needs 7 s.
+const RUN_LIMIT: Duration = Duration::from_secs(30);
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(after_help = "\
+The scenario: one switch, 4 servers, 4 ring all-reduce jobs with a rank in each server. Job 1 is undisturbed; jobs 2 to 4
+have a rank with a NIC of 5 % of the rate. Their other ranks run ahead and compete with job 1 for bandwidth that they
+cannot use; Symphony marks them. Arms: base (Symphony off), symphony (defaults), symphony-bold (T 0.25, QTHR 0, GAP 50 us)
+and blind, a placebo that marks as many packets without looking at steps.
+
+Needs root, and makes namespaces of its own that it removes again.")]
+pub struct Args {
+    /// What to show
+    #[arg(value_enum, default_value = "straggler-3")]
+    scenario: Which,
+    /// One run of each arm, in under 40 s
+    #[arg(long)]
+    quick: bool,
+    /// Runs of each arm
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeats: u32,
+    /// Line rate of the switch's ports and of a healthy rank's NIC
+    #[arg(long, value_name = "RATE", default_value = "200Mbit", value_parser = rate)]
+    rate: u64,
+    /// Seed of start times and of RED; repeat number K uses SEED + K
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Where the picture goes: steps of each rank over time, base beside symphony
+    #[arg(long, value_name = "FILE.svg", default_value = "symphony-demo.svg")]
+    picture: PathBuf,
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// The scenarios.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Which {
+    /// One undisturbed job among three that each have a slow rank
+    #[value(name = "straggler-3")]
+    Straggler3,
+    /// The paper's testbed: two flows into one port, one starts late; lags 20, 100 and 400 ms, scaled
+    Prototype,
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    let Rate(bps) = text.parse().map_err(|error| format!("{error}"))?;
+    match bps {
+        20_000_000..=1_000_000_000 => Ok(bps),
+        _ => Err("use 20Mbit to 1Gbit: below, a run takes minutes; above, the machine is what is measured".into()),
+    }
+}
+
+/// Runs all arms in turn and says what they did to the jobs. Status 1 when a reduced value is wrong or a packet is not
+/// accounted for.
+///
+/// # Errors
+/// What keeps the demo from running.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let stop = super::run::stop_on_signals()?;
+    let scenario = Scenario { rate_bps: args.rate };
+    let lab = Lab::new(scenario::SERVERS, scenario::JOBS)?;
+    let recalibrations = if args.quick { 0 } else { RECALIBRATIONS };
+    let mut demo = Demo { scenario, lab: &lab, stop, coin: 0.0, recalibrations };
+    match args.scenario {
+        Which::Straggler3 => straggler_3(&mut demo, &args),
+        Which::Prototype => prototype(&demo, &args),
+    }
+}
+
+fn straggler_3(demo: &mut Demo<'_>, args: &Args) -> Result<ExitCode> {
+    let repeats = if args.quick { 1 } else { args.repeats };
+    let progress = progress_bar(u64::from(repeats) * ARMS.len() as u64);
+    let mut runs: BTreeMap<&'static str, Vec<RunResult>> = BTreeMap::new();
+    for repeat in 0..repeats {
+        for arm in ARMS {
+            progress.set_message(format!("repeat {} of {repeats}: {arm}", repeat + 1));
+            let seed = args.seed + u64::from(repeat);
+            let paired = runs.get("symphony").and_then(|runs| runs.last());
+            let result = match (arm, paired) {
+                ("blind", Some(paired)) => demo.blind(seed, paired.clone())?,
+                _ => demo.run(arm, seed)?,
+            };
+            warn_of_starvation(arm, &result);
+            runs.entry(arm).or_default().push(result);
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+
+    let report = Report::new("demo-straggler-3", args.rate, &runs);
+    draw(&args.picture, &runs)?;
+    match args.json {
+        true => super::print_json(&report)?,
+        false => super::print(format!("{}picture: {}", report.table(), args.picture.display()))?,
+    }
+    let failures = report.failures();
+    for failure in &failures {
+        tracing::error!("{failure}");
+    }
+    Ok(status(failures.is_empty()))
+}
+
+fn prototype(demo: &Demo<'_>, args: &Args) -> Result<ExitCode> {
+    let progress = progress_bar(prototype::RUNS);
+    let report = prototype::run(demo, args.seed, |message| {
+        progress.set_message(message);
+        progress.inc(1);
+    })?;
+    progress.finish_and_clear();
+    match args.json {
+        true => super::print_json(&report)?,
+        false => super::print(report.table().trim_end())?,
+    }
+    Ok(status(report.is_sound()))
+}
+
+fn status(sound: bool) -> ExitCode {
+    if sound { ExitCode::SUCCESS } else { ExitCode::from(super::FAILED) }
+}
+
+/// What all runs have in common.
+struct Demo<'a> {
+    scenario: Scenario,
+    lab: &'a Lab,
+    stop: Arc<AtomicBool>,
+    /// Blind's probability of heads as known so far; 0: not yet.
+    coin: f64,
+    /// Blind runs that may still be repeated.
+    recalibrations: usize,
+}
+
+impl Demo<'_> {
+    fn run(&self, arm: &str, seed: u64) -> Result<RunResult> {
+        self.once(RunSettings {
+            switch: self.scenario.switch(seed),
+            parameters: self.scenario.parameters(arm, self.coin),
+            jobs: self.scenario.jobs(),
+            servers: self.scenario.servers(self.lab, seed),
+            limit: RUN_LIMIT,
+        })
+    }
+
+    fn once(&self, settings: RunSettings) -> Result<RunResult> {
+        let result = live::run(self.lab, settings, &self.stop)?;
+        if self.stop.load(Ordering::Relaxed) {
+            bail!("interrupted");
+        }
+        Ok(result)
+    }
+
+    /// A blind run whose extra marks match those of the paired symphony run, as far as there is time to try again.
+    fn blind(&mut self, seed: u64, paired: RunResult) -> Result<RunResult> {
+        if self.coin == 0.0 {
+            self.coin = paired.lead_tests as f64 / paired.job_packets.max(1) as f64;
+        }
+        loop {
+            let result = self.run("blind", seed)?;
+            let ratio = result.marks.symphony as f64 / paired.marks.symphony.max(1) as f64;
+            if (ratio - 1.0).abs() <= BLIND_TOLERANCE {
+                return Ok(result);
+            }
+            self.coin = (self.coin / ratio.clamp(0.2, 5.0)).clamp(1e-5, 1.0);
+            if self.recalibrations == 0 {
+                return Ok(result);
+            }
+            self.recalibrations -= 1;
+        }
+    }
+}
+
+fn draw(path: &std::path::Path, runs: &BTreeMap<&'static str, Vec<RunResult>>) -> Result<()> {
+    let panels: Vec<picture::Panel<'_>> = ["base", "symphony"]
+        .iter()
+        .filter_map(|arm| {
+            let run = runs.get(arm)?.first()?;
+            Some(picture::Panel {
+                title: format!("{arm}: job 1 done after {:.0} ms", run.healthy_jct_ms),
+                traces: &run.traces,
+            })
+        })
+        .collect();
+    picture::draw(path, "Steps of each rank over time; jobs 2 to 4 have a slow rank", &panels)
+}
+
+/// Hosts that could not keep their own schedule measure this machine, not the network.
+fn warn_of_starvation(arm: &str, run: &RunResult) {
+    if run.host_share_lost > 0.02 {
+        tracing::warn!(
+            "{arm}: hosts lost {:.1} % of their sending time to a busy CPU (late by up to {:.1} ms); \
+             close other programs or lower --rate",
+            run.host_share_lost * 100.0,
+            run.host_late_ms
+        );
+    }
+}
+
+fn progress_bar(runs: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(runs), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {elapsed} (about {eta} left)") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}

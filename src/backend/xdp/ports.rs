@@ -29,7 +29,7 @@ pub enum PortError {
     },
     /// The interface does not take the program.
     #[error(
-        "no XDP program can be attached to {interface}: {source}; see that no other one is (ip link set dev {interface} \
+        "no XDP program can be attached to {interface}: {source:#}; see that no other one is (ip link set dev {interface} \
          xdp off) and that its MTU and, for a veth, its peer's is at most 3500"
     )]
     Attach {
@@ -47,7 +47,7 @@ pub enum PortError {
         queue: u32,
     },
     /// A map refused.
-    #[error("port {port}: {source}")]
+    #[error("port {port}: {source:#}")]
     Map {
         /// Number of the port.
         port: PortId,
@@ -80,14 +80,17 @@ impl Kernel {
             .ports
             .update(&ifindex.to_ne_bytes(), slot.as_bytes(), MapFlags::ANY)
             .map_err(|source| PortError::Map { port, source })?;
-        let link = self
-            .skel
-            .progs
-            .symphony
-            .attach_xdp(ifindex as i32)
-            .map_err(|source| PortError::Attach { interface: interface.to_owned(), source })?;
-        self.ports.0.insert(port, (ifindex, link));
-        Ok(())
+        match self.skel.progs.symphony.attach_xdp(ifindex as i32) {
+            Ok(link) => {
+                self.ports.0.insert(port, (ifindex, link));
+                Ok(())
+            }
+            Err(source) => {
+                // Fails only if there is no entry.
+                let _ = self.skel.maps.ports.delete(&ifindex.to_ne_bytes());
+                Err(PortError::Attach { interface: interface.to_owned(), source })
+            }
+        }
     }
 
     /// Detaches the program from a port. Nothing happens when it is not attached, or the interface is gone.
@@ -132,6 +135,9 @@ impl PeerPass {
         let ifindex = ifindex(interface)?;
         let mut open = open().map_err(refused)?;
         open.progs.symphony.set_autoload(false);
+        for mut map in open.open_object_mut().maps_mut() {
+            map.set_max_entries(1).map_err(refused)?; // it needs none, and they are large
+        }
         let skel = open.load().map_err(refused)?;
         let link = skel
             .progs

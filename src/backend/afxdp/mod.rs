@@ -95,12 +95,13 @@ impl Runner {
         Ok(Runner { name: spec.name, since, worker })
     }
 
-    /// Forwards until `stop` is set; answers `requests` between batches. Returns the last snapshot.
+    /// Forwards until `stop` is set; answers `requests` between batches. Returns the last snapshot. The calling thread gets
+    /// real-time priority, where the kernel lets it, and keeps it.
     ///
     /// # Errors
     /// Only what makes going on impossible; a port that goes down or away is not one.
     pub fn run(&mut self, stop: &AtomicBool, requests: Receiver<Request>) -> Result<Snapshot, Error> {
-        sleep::set_least_timer_slack();
+        sleep::be_punctual();
         tracing::info!(switch = %self.name, ports = self.worker.ports.len(), "forwarding");
         let mut upkeep_at = self.since + UPKEEP_NS;
         while !stop.load(Ordering::Relaxed) {

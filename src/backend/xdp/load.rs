@@ -71,12 +71,13 @@ pub(super) fn open() -> Result<OpenSymphonySkel<'static>, libbpf_rs::Error> {
     SymphonySkelBuilder::default().open(Box::leak(Box::new(MaybeUninit::uninit())))
 }
 
+/// Missing rights and a verifier that says no come back as the same kind of error; only the latter leaves a log.
 pub(super) fn refused(source: libbpf_rs::Error) -> LoadError {
-    if source.kind() == ErrorKind::PermissionDenied {
-        return LoadError::Permission;
-    }
     const LINES: usize = 20;
     let said = said();
+    if source.kind() == ErrorKind::PermissionDenied && !said.contains("PROG LOAD LOG") {
+        return LoadError::Permission;
+    }
     let lines: Vec<&str> = said.lines().collect();
     let log = lines[lines.len().saturating_sub(LINES)..].join("\n");
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();

@@ -141,7 +141,7 @@ struct AddArgs {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let socket = args.socket.map_or_else(only_socket, Ok)?;
     let snapshot = || -> anyhow::Result<Value> {
-        Ok(ask(&socket, Command::Snapshot)?.remove("snapshot").context("the switch sent no snapshot")?)
+        ask(&socket, Command::Snapshot)?.remove("snapshot").context("the switch sent no snapshot")
     };
     let (result, text) = match args.what {
         What::Jobs => {

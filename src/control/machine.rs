@@ -76,16 +76,12 @@ pub fn machine() -> Vec<Finding> {
 }
 
 fn capabilities(status: &str) -> Finding {
-    const NAMES: [(&str, u32); 3] = [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13), ("CAP_BPF", 39)];
-    const SYS_ADMIN: u32 = 21; // stands in for CAP_BPF
+    const SYS_ADMIN: u64 = 1 << 21; // stands in for CAP_BPF
+    const NAMES: [(&str, u64); 3] =
+        [("CAP_NET_ADMIN", 1 << 12), ("CAP_NET_RAW", 1 << 13), ("CAP_BPF", 1 << 39 | SYS_ADMIN)];
     let hex = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = hex.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    let has = |bit: u32| effective >> bit & 1 == 1;
-    let missing: Vec<_> = NAMES
-        .iter()
-        .filter(|(name, bit)| !has(*bit) && !(*name == "CAP_BPF" && has(SYS_ADMIN)))
-        .map(|(name, _)| *name)
-        .collect();
+    let missing: Vec<_> = NAMES.iter().filter(|(_, bits)| effective & bits == 0).map(|(name, _)| *name).collect();
     match missing.is_empty() {
         true => Finding::ok("capabilities", "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF are there"),
         false => Finding::failure(

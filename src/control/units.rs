@@ -144,6 +144,20 @@ impl de::Visitor<'_> for Text {
     fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
         Ok(text.to_owned())
     }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<String, E> {
+        match number {
+            0 => Ok("0".to_owned()), // of whatever unit
+            _ => Err(E::invalid_type(de::Unexpected::Unsigned(number), &self)),
+        }
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<String, E> {
+        match u64::try_from(number) {
+            Ok(number) => self.visit_u64(number),
+            Err(_) => Err(E::invalid_type(de::Unexpected::Signed(number), &self)),
+        }
+    }
 }
 
 /// `NUMBER[.FRACTION] UNIT`, exactly, in the first of `units`. A bare `0` needs no unit.

@@ -229,10 +229,10 @@ fn packets_of_a_step_are_cut_request_by_request() {
 #[test]
 fn blind_takes_its_probability() {
     let config = live(
-        "[switch]\nname = 'x'\n[symphony]\npolicy = 'blind'\nblind_probability = 0.25\nthreshold = 0.25\nqueue = 0",
+        "[switch]\nname = 'x'\n[symphony]\npolicy = 'blind'\nblind_probability = 0.25\nthreshold = 0.25\nqueue = 0\ngap = 0",
     );
     assert_eq!(config.parameters.policy, Policy::Blind { probability: 0.25 });
-    assert_eq!((config.parameters.threshold, config.parameters.queue_fraction), (64, 0.0));
+    assert_eq!((config.parameters.threshold, config.parameters.queue_fraction, config.parameters.gap_ns), (64, 0.0, 0));
 }
 
 proptest! {

@@ -136,4 +136,11 @@ fn what_keeps_it_from_running_is_said_with_the_cure() {
     assert!(stderr.contains("192.0.2.1") || stderr.contains("CAP_NET_RAW"), "{stderr}");
     let (status, ..) = finish(start("--ring 10.0.0.1 --all"));
     assert_eq!(status, Some(2));
+
+    let Some(net) = Net::new("ringm", 2) else { return };
+    assert!(ip("-n ringm-h1 link set eth0 mtu 1500"));
+    let (ring, namespaces) = (net.ring("10.0.0."), net.namespaces());
+    let (status, result, _) = finish(start(&format!("--ring {ring} --all --netns {namespaces} --path-mtu 2048")));
+    assert_eq!(status, Some(2));
+    assert!(result["error"].as_str().is_some_and(|e| e.contains("mtu 2112")), "{result}");
 }

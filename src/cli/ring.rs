@@ -74,7 +74,7 @@ pub struct Args {
     /// Messages a step (NCCL's Simple protocol: 2)
     #[arg(long, value_name = "N", default_value_t = 2)]
     requests_per_step: u32,
-    /// Payload of a packet: 256, 512, 1024, 2048 or 4096; the interface's MTU must be at least 60 larger
+    /// Payload of a packet: 256, 512, 1024, 2048 or 4096; the interface's MTU must be 64 larger (IPv6: 84)
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     path_mtu: u32,
     /// Rate of the emulated NIC, for all or for each rank
@@ -150,7 +150,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let limit = args.timeout.map_or(args.connect_timeout.0 + 20 * ideal_ns + 60_000_000_000, |timeout| timeout.0);
     let stop = super::run::stop_on_signals().context("cannot catch SIGINT and SIGTERM")?;
     // Buffers are filled before the start: a millisecond a MiB is plenty.
-    let filled = configs.len() as u64 * args.bytes.0 >> 20;
+    let filled = (configs.len() as u64 * args.bytes.0) >> 20;
     let start_at = host::now() + 50_000_000 + filled * 1_000_000;
     configs.iter_mut().for_each(|config| config.start_at = start_at);
 
@@ -305,7 +305,7 @@ impl RingResult {
             path_mtu: config.path_mtu,
             verified: reports.iter().all(|report| matches!(report.verified, Some(Ok(())))),
             jct_ms: finished.map(|times| times.into_iter().fold(0.0, f64::max)),
-            warnings: reports.iter().flat_map(|report| warnings(report)).collect(),
+            warnings: reports.iter().flat_map(warnings).collect(),
             results: reports.iter().map(rank).collect(),
         }
     }

@@ -104,7 +104,7 @@ impl Endpoint {
     /// Nothing is left to send and everything sent is acknowledged. A rank that is finished may still have to answer its
     /// neighbours.
     pub fn is_idle(&self) -> bool {
-        self.channels.iter().all(|c| c.next.is_idle() && c.prev.is_idle())
+        self.queue_pairs().all(QueuePair::is_idle)
     }
 
     /// Compares the values with what the collective must leave. Right only once the rank has finished.
@@ -167,9 +167,7 @@ impl Endpoint {
     /// The packet to send now, if there is one. Call again until there is none.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit> {
         self.run_timers(now);
-        if matches!(self.outcome, Outcome::Failed(_)) {
-            return None;
-        }
+        // Control goes out of a failed rank too: a refusal must be told.
         if let Some(repr) = self.next_control() {
             self.line.on_sent(
                 now,
@@ -179,7 +177,7 @@ impl Endpoint {
             );
             return Some(self.sent(Transmit { repr, data: DataRef { source: Source::Zeros, offset: 0 } }));
         }
-        if self.line.next() > now {
+        if self.line.next() > now || matches!(self.outcome, Outcome::Failed(_)) {
             return None;
         }
         let queue_pairs = self.channels.len() * 2;
@@ -224,20 +222,24 @@ impl Endpoint {
 
     /// When to come back although nothing came: a packet may leave or a timer fires. May lie in the past.
     pub fn next_timeout(&self) -> Option<Nanos> {
+        if self.queue_pairs().any(QueuePair::has_control) {
+            return Some(0);
+        }
         if matches!(self.outcome, Outcome::Failed(_)) {
             return None;
         }
         let mut next = (!self.started).then_some(self.config.start_at);
         let mut at = |time: Option<Nanos>| next = [next, time].into_iter().flatten().min();
-        for qp in self.channels.iter().flat_map(|c| [&c.next, &c.prev]) {
-            if qp.has_control() {
-                return Some(0);
-            }
+        for qp in self.queue_pairs() {
             at(qp.data_due().map(|due| due.max(self.line.next())));
             at(qp.deadline(&self.config));
         }
         at(self.connect_deadline());
         next
+    }
+
+    fn queue_pairs(&self) -> impl Iterator<Item = &QueuePair> {
+        self.channels.iter().flat_map(|c| [&c.next, &c.prev])
     }
 
     fn sent(&mut self, transmit: Transmit) -> Transmit {

@@ -71,6 +71,14 @@ pub enum Failure {
         /// AETH syndrome.
         syndrome: u8,
     },
+    /// A neighbour sent a request that does not fit, and has been told so.
+    #[error(
+        "{peer} sent a request that does not fit: do both ranks have the same step size, requests per step and path MTU?"
+    )]
+    Refused {
+        /// The neighbour.
+        peer: IpAddr,
+    },
     /// A collective left a wrong value.
     #[error("a wrong value: {0}")]
     WrongValue(WrongValue),

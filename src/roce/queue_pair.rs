@@ -129,7 +129,9 @@ impl QueuePair {
         grant: Option<Grant>,
         counters: &mut Counters,
     ) -> Result<Event, Failure> {
-        self.heard = true;
+        if !std::mem::replace(&mut self.heard, true) {
+            self.requester.forgive_timeouts();
+        }
         if repr.opcode.is_cnp() {
             counters.cnps_received += 1;
             if let Some(rate) = &mut self.rate {
@@ -159,10 +161,7 @@ impl QueuePair {
                 counters.out_of_order += 1;
                 Ok(Event::None)
             }
-            Arrival::Invalid => {
-                counters.unexpected += 1;
-                Ok(Event::None)
-            }
+            Arrival::Invalid => Err(Failure::Refused { peer: self.peer }),
         }
     }
 

@@ -113,6 +113,11 @@ impl Requester {
         self.timeouts
     }
 
+    /// The peer is known to be there: timeouts so far were not its fault.
+    pub fn forgive_timeouts(&mut self) {
+        self.timeouts = 0;
+    }
+
     /// The packet to send now, which counts as sent.
     pub fn next_segment(&mut self, now: Nanos) -> Option<Segment> {
         if !self.has_work() {

@@ -95,6 +95,16 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// Packets are larger than the interface's MTU.
+    #[error(
+        "packets of path MTU {path_mtu} do not fit the interface's MTU: make it {needed} (`ip link set IF mtu {needed}`), here and all the way, or use a smaller path MTU"
+    )]
+    PathMtu {
+        /// RoCE path MTU.
+        path_mtu: u32,
+        /// The MTU that the interface must have.
+        needed: u32,
+    },
     /// The rank's address cannot be listened on.
     #[error(
         "cannot listen on {addr}, UDP port 4791: {source}. Is the address on an interface here, and nobody else (another rank, rdma_rxe) on the port?"
@@ -129,7 +139,7 @@ pub fn run(servers: &[ServerSpec], limit: Duration, stop: &AtomicBool) -> Result
         }
         // Nobody sends before everybody listens.
         ready.wait();
-        server.map(|server| server.run(&shared))
+        server.and_then(|server| server.run(&shared))
     };
     let results: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = servers.iter().map(|spec| scope.spawn(|| serve(spec))).collect();

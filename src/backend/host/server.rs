@@ -92,12 +92,19 @@ impl Server {
     }
 
     /// Runs until every rank of the run is done, one failed, time is up or somebody stops it.
-    pub fn run(mut self, shared: &Shared) -> Vec<RankReport> {
+    ///
+    /// # Errors
+    /// [`Error::PathMtu`].
+    pub fn run(mut self, shared: &Shared) -> Result<Vec<RankReport>, Error> {
         clock::sharpen_timers();
         let cpu_before = clock::thread_cpu();
         loop {
             self.receive();
             let next = self.transmit();
+            if self.senders.iter().flatten().any(Sender::found_too_long) {
+                shared.failed.store(true, Ordering::Relaxed);
+                return Err(self.path_mtu_error());
+            }
             self.settle(shared);
             let time = now();
             let over = shared.unfinished.load(Ordering::Relaxed) == 0
@@ -112,7 +119,15 @@ impl Server {
             clock::wait(&mut self.poll, wait);
         }
         let cpu_ns = clock::thread_cpu().saturating_sub(cpu_before);
-        self.report(cpu_ns)
+        Ok(self.report(cpu_ns))
+    }
+
+    fn path_mtu_error(&self) -> Error {
+        // IP, UDP, BTH, RETH, immediate, ICRC.
+        let needed = |c: &Config| c.path_mtu + if c.addr.is_ipv4() { 20 } else { 40 } + 8 + 12 + 16 + 4 + 4;
+        let configs = self.ranks.iter().map(|rank| rank.endpoint.config());
+        let (needed, path_mtu) = configs.map(|c| (needed(c), c.path_mtu)).max().unwrap_or_default();
+        Error::PathMtu { path_mtu, needed }
     }
 
     fn receive(&mut self) {
@@ -160,13 +175,12 @@ impl Server {
     /// Tells the others which ranks are done.
     fn settle(&mut self, shared: &Shared) {
         for rank in self.ranks.iter_mut().filter(|rank| !rank.done) {
+            let answered = || rank.linger_ns == 0 || now() >= rank.last_heard + rank.linger_ns;
             match rank.endpoint.outcome() {
                 Outcome::Failed(_) => shared.failed.store(true, Ordering::Relaxed),
-                Outcome::Finished { .. } if rank.endpoint.is_idle() => {
-                    if rank.linger_ns == 0 || now() >= rank.last_heard + rank.linger_ns {
-                        rank.done = true;
-                        shared.unfinished.fetch_sub(1, Ordering::Relaxed);
-                    }
+                Outcome::Finished { .. } if rank.endpoint.is_idle() && answered() => {
+                    rank.done = true;
+                    shared.unfinished.fetch_sub(1, Ordering::Relaxed);
                 }
                 _ => {}
             }

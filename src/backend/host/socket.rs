@@ -129,7 +129,7 @@ pub struct Sender {
     buffer: Vec<u8>,
     lens: Vec<usize>,
     names: Vec<(libc::sockaddr_storage, libc::socklen_t)>,
-    /// Packets that the kernel refused, and the last reason.
+    /// Packets that the kernel refused.
     pub refused: u64,
     /// Why, the last time.
     pub last_error: Option<io::Error>,
@@ -161,6 +161,11 @@ impl Sender {
     /// Packets are waiting for [`Sender::flush`].
     pub fn is_empty(&self) -> bool {
         self.lens.is_empty()
+    }
+
+    /// The kernel refused a packet because it is larger than the interface's MTU: so will it refuse all its like.
+    pub fn found_too_long(&self) -> bool {
+        self.last_error.as_ref().and_then(io::Error::raw_os_error) == Some(libc::EMSGSIZE)
     }
 
     /// Adds a packet to `dst`, which `write` puts into the buffer and tells where it lies there.

@@ -68,7 +68,9 @@ impl Endpoint {
             turn: 0,
             started: false,
             iterations: 0,
-            steps: Vec::new(),
+            steps: Vec::with_capacity(
+                config.collective.steps(config.ranks).saturating_mul(config.iterations).min(1 << 16) as usize,
+            ),
             outcome: Outcome::Running,
             counters: Counters::default(),
             config,

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use common::{captures, data, frames};
+use proptest::prelude::*;
+use proptest::sample::Index;
 use serde_json::{Value, json};
 use symphony::capture::{Direction, Packet, Reader, Writer};
 use symphony::wire::{Ecn, Opcode, bth, ethernet, icrc, ipv4, ipv6, roce, udp};
@@ -546,6 +548,25 @@ fn what_cannot_be_replayed_is_said_and_the_status_is_2() {
 }
 
 #[test]
+fn a_capture_of_several_interfaces_comes_in_by_interface() {
+    let dir = TempDir::new().expect("a directory");
+    let (input, out) = (dir.path().join("in.pcapng"), dir.path().join("out.jsonl"));
+    let mut writer =
+        Writer::new(std::fs::File::create(&input).expect("a file"), ["a", "b", "c", "d", "e"]).expect("written");
+    for (frame, number) in frames("ring4_v4_16k_bridge.pcap").iter().zip(0..10) {
+        let len = frame.len() as u32;
+        writer.packet(number, (number % 5) as u32, Direction::Inbound, len, frame, "").expect("written");
+    }
+    writer.finish().expect("written");
+    let config = config("ring4_v4_slow.toml");
+    report(&input, &[&config.each_ref().map(String::as_str)[..], &["--trace", out.to_str().expect("UTF-8")]].concat());
+    let trace = std::fs::read_to_string(&out).expect("it was written");
+    let ports: Vec<Value> =
+        trace.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")["port"].clone()).collect();
+    assert_eq!(ports, [0, 1, 2, 3, 0, 0, 1, 2, 3, 0], "four ports, so the fifth interface is the first port again");
+}
+
+#[test]
 fn people_get_a_table() {
     let output = replay(&data("loss_mid_receiver.pcap"), &[]);
     assert!(output.status.success() && output.stderr.is_empty());
@@ -555,4 +576,52 @@ fn people_get_a_table() {
         out.lines().any(|line| line.split_whitespace().eq(["10.99.0.1", "10.99.0.2", "26", "105", "11", "6", "6"])),
         "{out}"
     );
+}
+
+/// A replay without a process: any frames at any times, on ports that are too slow.
+fn replay_in_memory(packets: &[(u64, Vec<u8>)]) -> symphony::backend::replay::Outcome {
+    use symphony::backend::replay::{Outputs, Spec, replay};
+    use symphony::control::config::{Config, Purpose};
+
+    let mut writer = Writer::new(Vec::new(), ["wire"]).expect("memory takes it");
+    for (at, frame) in packets {
+        writer.packet(*at, 0, Direction::Inbound, frame.len() as u32, frame, "").expect("written");
+    }
+    let file = writer.finish().expect("flushed");
+    let text = std::fs::read_to_string(data("ring4_v4_slow.toml")).expect("readable");
+    let config = Config::parse(&text, "ring4_v4_slow.toml", Purpose::Replay).expect("sound");
+    let spec =
+        Spec { switch: config.switch, forward: config.forward, parameters: config.parameters, jobs: config.jobs };
+    let outputs = Outputs { capture: Some(Box::new(std::io::sink())), trace: Some(Box::new(std::io::sink())) };
+    replay(Reader::new(&file[..]).expect("a capture"), &spec, outputs).expect("it replays")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))] // each builds a switch
+
+    #[test]
+    fn any_frames_at_any_times_are_all_accounted_for(
+        picks in proptest::collection::vec(
+            (any::<u64>(), any::<Index>(), proptest::collection::vec((any::<Index>(), any::<u8>()), 0..4), any::<Index>()),
+            1..40,
+        ),
+    ) {
+        let ring = frames("ring4_v4_16k_bridge.pcap");
+        let packets: Vec<(u64, Vec<u8>)> = picks
+            .into_iter()
+            .map(|(at, pick, changes, cut)| {
+                let mut frame = pick.get(&ring).clone();
+                changes.into_iter().for_each(|(place, value)| *place.get_mut(&mut frame) = value);
+                // One in eight is cut.
+                let len = cut.index(frame.len() * 8);
+                frame.truncate(len);
+                (at, frame)
+            })
+            .collect();
+        let outcome = replay_in_memory(&packets);
+        prop_assert!(outcome.broken.is_none());
+        prop_assert!(outcome.conservation.holds() && outcome.conservation.queued == 0);
+        prop_assert_eq!(outcome.report.packets, packets.len() as u64);
+        prop_assert_eq!(outcome.conservation.rx, packets.len() as u64);
+    }
 }

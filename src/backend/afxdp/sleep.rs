@@ -16,9 +16,9 @@ pub fn now() -> Nanos {
 /// Makes this thread punctual, as far as the kernel lets it.
 ///
 /// By default the kernel adds up to 50 us to a sleep, more than a packet's time on a 400 Mbit/s line, and lets other
-/// threads finish their slice first: on 2 CPUs with 13 ready threads, one packet in six left more than 1 ms late even at the best
-/// `nice`, and at most 15 of 55,000 with the least real-time priority. The kernel keeps a share of each CPU for the others, and
-/// a worker with nothing to do sleeps.
+/// threads finish their slice first: on 2 CPUs with 13 ready threads, one packet in six left more than 1 ms late even at
+/// the best `nice`, and at most 15 of 55,000 with the least real-time priority. The kernel keeps a share of each CPU for
+/// the others, and a worker with nothing to do sleeps.
 pub fn be_punctual() {
     // SAFETY: no pointers.
     let slack = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };

@@ -50,6 +50,8 @@ pub fn draw(path: &Path, headline: &str, panels: &[Panel<'_>]) -> Result<()> {
             .y_desc("completed steps")
             .light_line_style(WHITE)
             .y_labels(steps as usize + 1)
+            .x_label_formatter(&|ms| format!("{ms:.0}"))
+            .y_label_formatter(&|steps| format!("{steps:.0}"))
             .draw()?;
         let mut named = std::collections::BTreeSet::new();
         for trace in panel.traces {

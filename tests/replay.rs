@@ -308,6 +308,8 @@ fn the_trace_has_every_packet_in_order_with_each_register_touched_once() {
         let accesses = stages.flat_map(|stage| stage["registers"].as_array().cloned().unwrap_or_default());
         accesses.map(|access| text(&access["register"]).to_owned()).collect()
     };
+    let first = json!({ "src": "10.99.0.2", "dst": "10.99.0.3", "opcode": "06", "qpn": 32, "psn": lines[1]["roce"]["psn"].as_u64().expect("a PSN") - 1 });
+    assert_eq!(lines[0]["roce"], first);
     let mut marked = 0;
     for (line, number) in lines.iter().zip(1..) {
         assert_eq!(line["packet"], number);

@@ -1,34 +1,34 @@
 //! The last function of the chain: forwards, or, where there are no ports, ends the packet's way.
 
-use crate::dataplane::{Bridged, Cx, Function, Phv, Tracer, Verdict};
+use crate::dataplane::{Cx, Function, Phv, Tracer, Verdict};
 use crate::functions::forward::Forward;
 
-/// Forwarding, if there is any, and a look at what tracking found out about the packet in hand.
+/// Forwarding, if there is any, and a look at the packet in hand as parser and tracking leave it.
 pub struct Exit {
     forward: Option<Forward>,
-    seen: Bridged,
+    seen: Phv,
 }
 
 impl Exit {
     /// Without `forward`, every packet is consumed.
     pub fn new(forward: Option<Forward>) -> Self {
-        Exit { forward, seen: Bridged::default() }
+        Exit { forward, seen: Phv::default() }
     }
 
-    /// What tracking found out about the last packet that got here since [`Exit::forget`].
-    pub fn seen(&self) -> Bridged {
-        self.seen
+    /// The last packet that got here since [`Exit::forget`].
+    pub fn seen(&self) -> &Phv {
+        &self.seen
     }
 
     /// A new packet comes; it may be dropped before it gets here.
     pub fn forget(&mut self) {
-        self.seen = Bridged::default();
+        self.seen = Phv::default();
     }
 }
 
 impl Function for Exit {
     fn ingress<T: Tracer>(&mut self, cx: &mut Cx<'_, T>, phv: &mut Phv) -> Verdict {
-        self.seen = phv.bridged;
+        self.seen = *phv;
         match &mut self.forward {
             Some(forward) => forward.ingress(cx, phv),
             None => Verdict::Consume,

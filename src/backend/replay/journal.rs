@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io::Write;
+use std::net::{IpAddr, Ipv6Addr};
 
 use serde::Serialize;
 
@@ -13,7 +14,7 @@ use super::Error;
 use super::frames::Frame;
 use super::trace::{Pass, drops, enqueued, marked_by};
 use crate::capture::{Direction, Writer};
-use crate::dataplane::{Bridged, Departure, Event, Nanos, PortId, Step};
+use crate::dataplane::{Bridged, Departure, Event, Nanos, Phv, PortId, Step};
 use crate::functions::symphony::Symphony;
 
 /// A packet as it came in.
@@ -57,6 +58,8 @@ struct Line {
     port: PortId,
     bytes: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
+    roce: Option<Headers>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     tracked: Option<Tracked>,
     ingress: Pass,
     egress: Vec<EgressLine>,
@@ -70,6 +73,30 @@ struct EgressLine {
     at_ns: Nanos,
     #[serde(flatten)]
     pass: Pass,
+}
+
+/// Which RoCEv2 packet it is.
+#[derive(Serialize)]
+struct Headers {
+    src: IpAddr,
+    dst: IpAddr,
+    opcode: String,
+    qpn: u32,
+    psn: u32,
+}
+
+impl Headers {
+    fn new(phv: &Phv) -> Option<Self> {
+        let roce = phv.roce?;
+        let address = |octets| IpAddr::V6(Ipv6Addr::from(octets)).to_canonical();
+        Some(Headers {
+            src: address(phv.src),
+            dst: address(phv.dst),
+            opcode: format!("{:02x}", roce.opcode.0),
+            qpn: roce.dest_qpn,
+            psn: roce.psn,
+        })
+    }
 }
 
 /// What tracking found out.
@@ -103,7 +130,7 @@ impl<'a> Journal<'a> {
     pub fn arrived(
         &mut self,
         arrival: &Arrival,
-        seen: Bridged,
+        seen: &Phv,
         symphony: &Symphony,
         events: &[Event],
         freed: impl Iterator<Item = Frame>,
@@ -113,12 +140,13 @@ impl<'a> Journal<'a> {
             at_ns: arrival.at,
             port: arrival.port,
             bytes: arrival.bytes,
-            tracked: Tracked::new(seen, symphony),
+            roce: Headers::new(seen),
+            tracked: Tracked::new(seen.bridged, symphony),
             ingress: Pass::new(events),
             egress: Vec::new(),
         };
         let queued = enqueued(events);
-        self.pending.push_back(Entry { arrival: *arrival, seen, queued, sent: 0, line });
+        self.pending.push_back(Entry { arrival: *arrival, seen: seen.bridged, queued, sent: 0, line });
         if queued == 0
             && let Some(frame) = freed.last()
         {
@@ -137,7 +165,7 @@ impl<'a> Journal<'a> {
         events: &[Event],
     ) -> Result<(), Error> {
         if let Some(entry) = self.entry(frame.number) {
-            entry.queued = entry.queued.saturating_sub(1);
+            entry.queued = (entry.queued + enqueued(events)).saturating_sub(1);
             entry.line.egress.push(EgressLine { port, at_ns: at, pass: Pass::new(events) });
             if entry.queued == 0 && entry.sent == 0 {
                 self.write_inbound(frame, symphony, events)?;
@@ -155,7 +183,7 @@ impl<'a> Journal<'a> {
     ) -> Result<(), Error> {
         let Departure { frame, phv, port, at, .. } = departure;
         if let Some(entry) = self.entry(frame.number) {
-            entry.queued = entry.queued.saturating_sub(1);
+            entry.queued = (entry.queued + enqueued(events)).saturating_sub(1);
             entry.sent += 1;
             entry.line.egress.push(EgressLine { port, at_ns: at, pass: Pass::new(events) });
             let capture_ns = entry.arrival.capture_ns.saturating_add(at.saturating_sub(entry.arrival.at));

@@ -112,7 +112,6 @@ fn straggler_3(demo: &mut Demo<'_>, args: &Args) -> Result<ExitCode> {
                 ("blind", Some(paired)) => demo.blind(seed, paired.clone())?,
                 _ => demo.run(arm, seed)?,
             };
-            warn_of_starvation(arm, &result);
             runs.entry(arm).or_default().push(result);
             progress.inc(1);
         }
@@ -163,20 +162,22 @@ struct Demo<'a> {
 
 impl Demo<'_> {
     fn run(&self, arm: &str, seed: u64) -> Result<RunResult> {
-        self.once(RunSettings {
+        let settings = RunSettings {
             switch: self.scenario.switch(seed),
             parameters: self.scenario.parameters(arm, self.coin),
             jobs: self.scenario.jobs(),
             servers: self.scenario.servers(self.lab, seed),
             limit: RUN_LIMIT,
-        })
+        };
+        self.once(arm, settings)
     }
 
-    fn once(&self, settings: RunSettings) -> Result<RunResult> {
+    fn once(&self, arm: &str, settings: RunSettings) -> Result<RunResult> {
         let result = live::run(self.lab, settings, &self.stop)?;
         if self.stop.load(Ordering::Relaxed) {
             bail!("interrupted");
         }
+        warn_of_starvation(arm, &result);
         Ok(result)
     }
 

@@ -123,13 +123,14 @@ fn one(demo: &Demo<'_>, arm: &str, seed: u64, step_bytes: u64, lag_ns: Nanos) ->
             ..scenario.rank(1, &ring, rank as u32, scenario.rate_bps, seed)
         });
     }
-    demo.once(RunSettings {
+    let settings = RunSettings {
         switch: scenario.switch(seed),
         parameters: scenario.parameters(arm, 0.0),
         jobs: vec![job],
         servers,
         limit: Duration::from_secs(60),
-    })
+    };
+    demo.once(arm, settings)
 }
 
 impl Arm {
@@ -161,7 +162,7 @@ fn steps_at(completed_ms: &[f64], start_ms: f64, at_ms: f64) -> f64 {
 fn aligned_after_ms(leader: &[f64], laggard: &[f64], lag_ms: f64) -> Option<f64> {
     let end = leader.last()?.min(*laggard.last()?);
     (0..)
-        .map(|ms| f64::from(ms))
+        .map(f64::from)
         .take_while(|ms| lag_ms + ms < end)
         .find(|ms| steps_at(leader, 0.0, lag_ms + ms) - steps_at(laggard, lag_ms, lag_ms + ms) < ALIGNED_STEPS)
 }

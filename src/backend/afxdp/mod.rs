@@ -24,7 +24,8 @@ pub use error::Error;
 
 use self::netdev::Netdev;
 use self::port::Port;
-use self::umem::{BATCH, MAX_FRAME_BYTES, Pool, RING_FRAMES};
+use self::socket::Anchor;
+use self::umem::{BATCH, MAX_FRAME_BYTES, RING_FRAMES};
 use self::worker::Worker;
 use super::live::{Request, Snapshot};
 use super::xdp::Kernel;
@@ -81,12 +82,12 @@ impl Runner {
         let kernel = Kernel::load()?; // first: without the rights for it nothing else matters
         let netdev = Netdev::new().map_err(|source| Error::System { what: "cannot ask about interfaces", source })?;
         let ports = ports(&spec, &netdev)?;
-        let pool = Pool::new(frames(&spec.switch))?;
+        let memory = Anchor::new(frames(&spec.switch))?;
         let functions = (
             Symphony::new(spec.parameters, MAX_FLOWS, MAX_JOBS),
             Forward::new(&with_own_macs(spec.forwarding, &ports), ports.len(), spec.switch.seed),
         );
-        let mut worker = Worker::new(&spec.switch, ports, functions, kernel, netdev, pool)?;
+        let mut worker = Worker::new(&spec.switch, ports, functions, kernel, netdev, memory);
         let since = sleep::now();
         for job in &spec.jobs {
             worker.add_job(job, since).map_err(Error::Job)?;

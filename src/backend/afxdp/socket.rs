@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZeroU32;
 use std::os::fd::{AsRawFd, RawFd};
 use std::thread;
 
@@ -163,22 +164,23 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// Binds the anchor.
+    /// Makes a pool of `frames` frames, whose first socket it binds.
     ///
     /// # Errors
-    /// When the kernel refuses a namespace or the socket.
-    pub fn new(umem: &Umem) -> Result<Self, Error> {
-        let umem = umem.clone();
-        // A thread, because a thread that entered a new namespace stays there.
+    /// When the kernel refuses a namespace, the memory or the socket.
+    pub fn new(frames: NonZeroU32) -> Result<(Pool, Self), Error> {
+        // A thread, because a thread that entered a new namespace stays there. The socket is also made in it: it stays
+        // in the namespace where it was made, and ours has only one loopback, for the anchor of one switch.
         let thread = thread::Builder::new().name("umem-anchor".into()).spawn(move || {
             // SAFETY: no pointers; only this thread changes its namespace.
             if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
                 let source = io::Error::last_os_error();
                 return Err(Error::System { what: "cannot make a network namespace for the UMEM", source });
             }
+            let pool = Pool::new(frames)?;
             let loopback: Interface = "lo".parse().map_err(Error::umem)?;
-            let (tx, rx, rings) = bind(&umem, &loopback).map_err(Error::umem)?;
-            Ok(Anchor { _tx: tx, _rx: rx, _rings: rings })
+            let (tx, rx, rings) = bind(pool.umem(), &loopback).map_err(Error::umem)?;
+            Ok((pool, Anchor { _tx: tx, _rx: rx, _rings: rings }))
         });
         let thread = thread.map_err(|source| Error::System { what: "cannot start a thread", source })?;
         thread.join().unwrap_or_else(|_| Err(Error::Umem("the thread that binds the first socket panicked".into())))
@@ -209,11 +211,21 @@ fn bind(umem: &Umem, interface: &Interface) -> Result<Rings, BindError> {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
     use std::process::{Command, Stdio};
 
     use super::super::umem::Census;
     use super::*;
+
+    const FRAMES: NonZeroU32 = NonZeroU32::new(4096).unwrap();
+
+    #[test]
+    fn two_switches_in_one_namespace_have_an_anchor_each() {
+        let Ok(_first) = Anchor::new(FRAMES) else {
+            println!("SKIPPED: no right to make an AF_XDP socket in a network namespace");
+            return;
+        };
+        assert_eq!(Anchor::new(FRAMES).map(|_| ()).map_err(|error| error.to_string()), Ok(()));
+    }
 
     fn ip(arguments: &str) -> bool {
         let status = Command::new("ip").args(arguments.split(' ')).stderr(Stdio::null()).status();
@@ -231,8 +243,7 @@ mod tests {
             println!("SKIPPED: no right to make a veth pair");
             return;
         }
-        let mut pool = Pool::new(NonZeroU32::new(4096).unwrap()).unwrap();
-        let _anchor = Anchor::new(pool.umem()).map_err(|error| error.to_string()).unwrap();
+        let (mut pool, _anchor) = Anchor::new(FRAMES).map_err(|error| error.to_string()).unwrap();
         let socket = PortSocket::open(&mut pool, 0, "afx-t0").map_err(|error| error.to_string()).unwrap();
         let bound = Census { free: 2048, receive: [(0, 2048)].into(), ..Census::default() };
         assert_eq!(pool.census(), bound);

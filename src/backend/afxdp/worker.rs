@@ -68,19 +68,15 @@ enum Sleep {
 
 impl Worker {
     /// A worker whose ports are not open yet. `ports` and the ports of `config` go together.
-    ///
-    /// # Errors
-    /// When the UMEM cannot be anchored.
     pub fn new(
         config: &SwitchConfig,
         ports: Vec<Port>,
         functions: Functions,
         kernel: Kernel,
         netdev: Netdev,
-        pool: Pool,
-    ) -> Result<Self, Error> {
-        let anchor = Anchor::new(pool.umem())?;
-        Ok(Worker {
+        (pool, anchor): (Pool, Anchor),
+    ) -> Self {
+        Worker {
             switch: Switch::new(config, functions),
             ports,
             pool,
@@ -94,7 +90,7 @@ impl Worker {
             frames_since_sleep: 0,
             last_sleep: Sleep::Whole,
             _anchor: anchor,
-        })
+        }
     }
 
     /// Binds and attaches all ports, whose interfaces must exist.

@@ -5,9 +5,9 @@
 
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, TC_INGRESS, TcHookBuilder, set_print};
 use symphony::backend::host;
@@ -15,14 +15,15 @@ use symphony::wire::Opcode;
 use symphony::wire::roce::Repr;
 
 const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
-/// Calls of the source in one system call: some 20 ms. Each system call makes its frames anew.
-const CALLS: u32 = 200_000;
+/// Attempts of the source in a millisecond, about. A run is one system call, which takes a number of attempts and no time;
+/// between two of them the kernel waits for an RCU grace period.
+const ATTEMPTS_PER_MS: u32 = 12_000;
 /// Queue pairs of a run start here; those of the next run follow.
 const FIRST_QPN: u32 = 0x100;
 /// With ECT(0), as NCCL's usual traffic class has it.
 const TOS: u8 = 0x6a;
-/// In which flows get known and caches warm.
-const WARM_UP: Duration = Duration::from_millis(30);
+/// In which flows get known.
+const WARM_UP_MS: u32 = 20;
 
 #[derive(Parser)]
 struct Args {
@@ -35,14 +36,14 @@ struct Args {
     /// Numbers of flows, powers of two
     #[arg(long, value_delimiter = ',', default_value = "1,64,4096")]
     flows: Vec<u32>,
-    /// Milliseconds to measure each
-    #[arg(long, default_value_t = 300)]
-    milliseconds: u64,
-    /// Packets on their way at most: a veth's ring holds 256
-    #[arg(long, default_value_t = 256)]
+    /// Milliseconds to measure each, about
+    #[arg(long, default_value_t = 150)]
+    milliseconds: u32,
+    /// Packets on their way at most. A veth's ring has 256 places, of which up to 16 may not be freed yet
+    #[arg(long, default_value_t = 192)]
     window: u32,
-    /// Milliseconds of silence after the warm-up, longer than the job's `idle`, after which the job may be marked
-    #[arg(long, default_value_t = 30)]
+    /// Milliseconds of silence between runs: longer than the job's `idle`, after which it may be marked
+    #[arg(long, default_value_t = 20)]
     silence: u64,
 }
 
@@ -96,8 +97,12 @@ struct Source<'a> {
     args: &'a Args,
 }
 
-/// `struct counts` of `source.bpf.c`, as far as it is read.
+/// `struct plan` of `source.bpf.c`.
+type Plan = [u32; 6];
+
+/// `struct counts` of `source.bpf.c`, as far as it is wanted.
 struct Counts {
+    took_ns: u64,
     sent: u64,
     refused: u64,
     lost: u64,
@@ -118,58 +123,46 @@ impl Source<'_> {
 
     fn measure(&self, size: u32, flows: u32, first_qpn: u32) -> Result<()> {
         ensure!(flows.is_power_of_two(), "{flows} flows: a power of two is needed");
-        let plan = [self.ifindex, first_qpn, flows.trailing_zeros(), size, self.args.window, 0];
-        self.map("plan")?.update(&[0; 4], &words(&plan.map(u32::to_ne_bytes)), MapFlags::ANY)?;
-        let counts = [0, 0, 0, 0, host::now(), 0];
-        self.map("counts")?.update(&[0; 4], &words(&counts.map(u64::to_ne_bytes)), MapFlags::ANY)?;
-
+        let shift = flows.trailing_zeros();
         let frame = frame(size)?;
-        self.send(&frame, WARM_UP)?;
-        std::thread::sleep(Duration::from_millis(self.args.silence));
-        self.send(&frame, WARM_UP)?;
-
-        let (before, start) = (self.counts()?, Instant::now());
-        self.send(&frame, Duration::from_millis(self.args.milliseconds))?;
-        let (after, took) = (self.counts()?, start.elapsed());
-        std::thread::sleep(Duration::from_millis(self.args.silence));
-        let (sent, refused) = (after.sent - before.sent, after.refused - before.refused);
+        let mut plan = [self.ifindex, first_qpn, shift, size, self.args.window, 0];
+        plan[5] = self.send(plan, &frame, WARM_UP_MS)?.sent as u32;
+        let counts = self.send(plan, &frame, self.args.milliseconds)?;
         println!(
             "{size} {flows} {:.0} {:.1} {}",
-            (after.received - before.received) as f64 / took.as_secs_f64(),
-            100.0 * refused as f64 / (sent + refused) as f64,
-            after.lost - before.lost
+            counts.received as f64 * 1e9 / counts.took_ns as f64,
+            100.0 * counts.refused as f64 / (counts.sent + counts.refused) as f64,
+            counts.lost
         );
         Ok(())
     }
 
-    /// Sends as much as the window lets, until the time is over.
-    fn send(&self, frame: &[u8], time: Duration) -> Result<()> {
+    /// Sends as much as the window lets, and is silent for a while.
+    fn send(&self, plan: Plan, frame: &[u8], milliseconds: u32) -> Result<Counts> {
+        self.map("plan")?.update(&[0; 4], &plan.map(u32::to_ne_bytes).concat(), MapFlags::ANY)?;
+        self.map("counts")?.update(&[0; 4], &[0; 64], MapFlags::ANY)?;
         let source = self.object.progs_mut().find(|program| program.name() == "source").context("no source")?;
-        let until = Instant::now() + time;
-        while Instant::now() < until {
-            let (data_in, flags) = (Some(frame), BPF_F_TEST_XDP_LIVE_FRAMES);
-            source
-                .test_run(ProgramInput { data_in, flags, repeat: CALLS, ..ProgramInput::default() })
-                .context("the kernel does not run the packet source; it needs Linux 5.18 or newer")?;
-        }
-        Ok(())
+        let (data_in, flags, repeat) = (Some(frame), BPF_F_TEST_XDP_LIVE_FRAMES, milliseconds * ATTEMPTS_PER_MS);
+        source
+            .test_run(ProgramInput { data_in, flags, repeat, ..ProgramInput::default() })
+            .context("the kernel does not run the packet source; it needs Linux 5.18 or newer")?;
+        let counts = self.counts();
+        std::thread::sleep(Duration::from_millis(self.args.silence));
+        counts
     }
 
     fn counts(&self) -> Result<Counts> {
         let bytes = self.map("counts")?.lookup(&[0; 4], MapFlags::ANY)?.context("no counts")?;
-        let (words, _) = bytes.as_chunks::<8>();
-        let [sent, refused, lost, received, ..] = words else { anyhow::bail!("counts of {} bytes", bytes.len()) };
-        let [sent, refused, lost, received] = [sent, refused, lost, received].map(|word| u64::from_ne_bytes(*word));
-        Ok(Counts { sent, refused, lost, received })
+        let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        let [first_at, last_at, sent, refused, lost, _, received, _] = words[..] else {
+            bail!("counts of {} bytes", bytes.len())
+        };
+        Ok(Counts { took_ns: last_at - first_at, sent, refused, lost, received })
     }
 
     fn map(&self, name: &str) -> Result<impl MapCore> {
         self.object.maps().find(|map| map.name() == name).with_context(|| format!("no map {name}"))
     }
-}
-
-fn words<const N: usize>(words: &[[u8; N]]) -> Vec<u8> {
-    words.concat()
 }
 
 /// What the source fills in: a WRITE_MIDDLE between the two hosts. Its ICRC is that of the template, which no switch reads.

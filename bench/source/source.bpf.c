@@ -8,6 +8,7 @@
  * at any time. So the switch always has work, and yet nothing is lost before it, for
  * lost packets would spare it the work that tracking is.
  */
+#include <stdbool.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
@@ -56,16 +57,19 @@ struct plan {
 	__u32 flows_shift;	/* 2^flows_shift flows, one packet of each in turn */
 	__u32 payload_bytes;	/* of a MIDDLE */
 	__u32 window;		/* packets */
-	__u32 reserved;
+	__u32 sent_before;	/* packets of these flows, by an earlier run */
 };
 
+/* Set to zero by userspace before a run. Fields as in main.rs. */
 struct counts {
+	__u64 first_at;		/* ns: the first call */
+	__u64 last_at;		/* ns: the last call */
 	__u64 sent;
 	__u64 refused;		/* the window was full */
 	__u64 lost;
 	__u64 received;		/* at the sink */
-	__u64 moved_at;		/* ns: when `received` was last seen to change */
-	__u64 received_then;
+	__u64 received_by_then;	/* `received` at the last call */
+	__u64 moved_at;		/* ns: when the last call that saw `received` change was */
 };
 
 struct {
@@ -82,31 +86,34 @@ struct {
 	__type(value, struct counts);
 } counts SEC(".maps");
 
-/* Whether the window has room. */
-static __always_inline int may_send(const struct plan *plan, struct counts *count)
+/* Looks at clock and sink; whether the window has room. */
+static __always_inline bool may_send(const struct plan *plan, struct counts *count)
 {
 	__u64 received = *(volatile __u64 *)&count->received;
-	__u64 now;
+	__u64 now = bpf_ktime_get_ns();
 
-	if ((__s64)(count->sent - count->lost - received) < (__s64)plan->window)
-		return 1;
-	now = bpf_ktime_get_ns();
-	if (received != count->received_then) {
-		count->received_then = received;
+	if (!count->first_at)
+		count->first_at = now;
+	count->last_at = now;
+	if (received != count->received_by_then || !count->moved_at) {
+		count->received_by_then = received;
 		count->moved_at = now;
-	} else if (now - count->moved_at > STALL_NS) {
+	}
+	if ((__s64)(count->sent - count->lost - received) < (__s64)plan->window)
+		return true;
+	count->refused++;
+	if (now - count->moved_at > STALL_NS) {
 		count->lost = count->sent - received;
 		count->moved_at = now;
 	}
-	count->refused++;
-	return 0;
+	return false;
 }
 
 SEC("xdp")
 int source(struct xdp_md *ctx)
 {
 	struct frame *frame = (void *)(long)ctx->data;
-	__u32 zero = 0, flow, round, psn, place;
+	__u32 zero = 0, n, flow, round, psn, place;
 	struct counts *count;
 	struct plan *p;
 
@@ -117,8 +124,9 @@ int source(struct xdp_md *ctx)
 	if (!may_send(p, count))
 		return XDP_DROP;
 
-	flow = count->sent & ((1u << p->flows_shift) - 1);
-	round = count->sent >> p->flows_shift;
+	n = p->sent_before + count->sent;
+	flow = n & ((1u << p->flows_shift) - 1);
+	round = n >> p->flows_shift;
 	/* The flows are spread over a message, so that some lead and some lag. */
 	psn = round + ((flow * MESSAGE_PACKETS) >> p->flows_shift);
 	place = psn & (MESSAGE_PACKETS - 1);

@@ -21,10 +21,23 @@ pub fn thread_cpu() -> Nanos {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Lets the calling thread's sleeps end when they should and not up to 50 us later. Without it packets only leave later.
+/// Lets the calling thread's sleeps end when they should and not up to 50 us later, and lets it run soon after: it asks for
+/// short turns on the processor, so that it is not kept waiting for a long one of another (Linux 6.12 and newer; older ones
+/// take no notice). Without it packets only leave later.
 pub fn sharpen_timers() {
+    const TURN_NS: u64 = 100_000; // the least that Linux grants
     // SAFETY: prctl with these arguments takes numbers only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    // SAFETY: getpriority takes numbers only; an error of it is a nice value too.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    // SAFETY: all fields of `sched_attr` are numbers, for which zeros are good.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    attributes.size = size_of::<libc::sched_attr>() as u32;
+    attributes.sched_policy = libc::SCHED_OTHER as u32;
+    attributes.sched_nice = nice;
+    attributes.sched_runtime = TURN_NS;
+    // SAFETY: the pointer is that of `attributes`, whose size is in it; thread 0 is the calling one.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
 fn timespec(time: Nanos) -> libc::timespec {

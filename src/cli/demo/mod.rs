@@ -189,6 +189,7 @@ impl Demo<'_> {
         loop {
             let result = self.run("blind", seed)?;
             let ratio = result.marks.symphony as f64 / paired.marks.symphony.max(1) as f64;
+            tracing::info!("blind: coin {:.4}, {ratio:.2} times the extra marks of symphony", self.coin);
             if (ratio - 1.0).abs() <= BLIND_TOLERANCE {
                 return Ok(result);
             }

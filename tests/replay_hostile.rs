@@ -213,6 +213,11 @@ fn what_cannot_be_replayed_is_said_and_the_status_is_2() {
     cooked[20] = 113;
     std::fs::write(path("cooked.pcap"), cooked).expect("written");
     let ring = data("ring4_v4_16k_bridge.pcap");
+    let (copy, link) = (path("copy.pcap"), path("link.pcap"));
+    std::fs::copy(&ring, &copy).expect("copied");
+    std::fs::hard_link(&copy, &link).expect("linked");
+    let (link, out) = (link.to_str().expect("UTF-8"), path("out"));
+    let out = out.to_str().expect("UTF-8");
     for (input, options, says) in [
         (path("missing.pcap"), vec![], "cannot open"),
         (path("text"), vec![], "not a pcap or pcapng file"),
@@ -220,13 +225,37 @@ fn what_cannot_be_replayed_is_said_and_the_status_is_2() {
         (ring.clone(), vec!["--config", "/nonexistent.toml"], "nonexistent.toml"),
         (ring.clone(), vec!["--write", "/nonexistent/out.pcapng"], "cannot write /nonexistent/out.pcapng"),
         (ring.clone(), vec!["--trace", "/nonexistent/out.jsonl"], "cannot write /nonexistent/out.jsonl"),
-        (ring.clone(), vec!["--write", ring.to_str().expect("UTF-8")], "is the capture that is replayed"),
+        (ring.clone(), vec!["--write", ring.to_str().expect("UTF-8")], "is read or written by this replay already"),
+        (copy.clone(), vec!["--write", link], "is read or written by this replay already"),
+        (ring.clone(), vec!["--write", out, "--trace", out], "is read or written by this replay already"),
+        (ring.clone(), vec!["--write", "/dev/full"], "could not write the capture: No space left"),
+        (ring.clone(), vec!["--trace", "/dev/full"], "could not write the trace: No space left"),
     ] {
         let output = replay(&input, &[&options[..], &["--json"]].concat());
         assert_eq!(output.status.code(), Some(2), "{says}");
         let error: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
         assert!(text(&error["error"]).contains(says), "{error} lacks {says:?}");
     }
+}
+
+#[test]
+fn flows_count_packets_that_the_switch_does_not_read() {
+    let dir = TempDir::new().expect("a directory");
+    let path = dir.path().join("options.pcapng");
+    let plain = read(&data("ring4_v4_16k_bridge.pcap")).swap_remove(0).data;
+    let with_options = {
+        let mut frame = plain.clone();
+        frame[14] = 0x46;
+        frame.splice(34..34, [1; 4]);
+        let length = (frame.len() - 14) as u16;
+        frame[16..18].copy_from_slice(&length.to_be_bytes());
+        frame
+    };
+    write_frames(&path, [&plain, &with_options].into_iter());
+    let [name, value] = config("ring4_v4.toml");
+    let report = report(&path, &[&name, &value]);
+    assert_eq!(report["flows"][0]["packets"], 2, "{report}");
+    assert_eq!(report["flows"][0]["retransmitted"], 1, "{report}");
 }
 
 /// A replay without a process: any frames at any times, on ports that are too slow.

@@ -34,6 +34,14 @@ pub enum Error {
 
 impl From<pcap_file::PcapError> for Error {
     fn from(error: pcap_file::PcapError) -> Self {
-        Error::Write(error.to_string())
+        Error::Write(reason(error))
+    }
+}
+
+/// What is wrong, in the system's words where the system said so: the crate calls all of that "Error reading bytes".
+fn reason(error: pcap_file::PcapError) -> String {
+    match error {
+        pcap_file::PcapError::IoError(error) => error.to_string(),
+        error => error.to_string(),
     }
 }

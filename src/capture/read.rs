@@ -8,7 +8,7 @@ use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock
 use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, TsResolution};
 
-use super::Error;
+use super::{Error, reason};
 
 /// One captured frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,17 +48,17 @@ impl<R: Read> Reader<R> {
     /// soon as the interface is described).
     pub fn new(mut source: R) -> Result<Self, Error> {
         const PCAPNG_SECTION: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-        let not_a_capture = |error: &dyn std::fmt::Display| Error::NotACapture(error.to_string());
+        let not_a_capture = |error| Error::NotACapture(reason(error));
         let mut magic = [0; 4];
         source.read_exact(&mut magic).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => Error::NotACapture("shorter than 4 bytes".into()),
-            _ => not_a_capture(&error),
+            _ => Error::NotACapture(error.to_string()),
         })?;
         let whole = Cursor::new(magic).chain(source);
         let file = if magic == PCAPNG_SECTION {
-            File::PcapNg(PcapNgReader::new(whole).map_err(|error| not_a_capture(&error))?)
+            File::PcapNg(PcapNgReader::new(whole).map_err(not_a_capture)?)
         } else {
-            let reader = PcapReader::new(whole).map_err(|error| not_a_capture(&error))?;
+            let reader = PcapReader::new(whole).map_err(not_a_capture)?;
             check_link_type(reader.header().datalink)?;
             File::Pcap(reader)
         };
@@ -107,7 +107,7 @@ fn read_pcap<R: Read>(reader: &mut PcapReader<R>, number: u64) -> Result<Option<
     };
     // The crate's "raw" packets: its cooked ones refuse what Wireshark reads, as frames longer than the snap length.
     let Some(result) = reader.next_raw_packet() else { return Ok(None) };
-    let packet = result.map_err(|error| broken(number, &error))?;
+    let packet = result.map_err(|error| broken(number, reason(error)))?;
     Ok(Some(Packet {
         number,
         timestamp_ns: u64::from(packet.ts_sec) * 1_000_000_000 + u64::from(packet.ts_frac) * fraction_ns,
@@ -120,7 +120,7 @@ fn read_pcap<R: Read>(reader: &mut PcapReader<R>, number: u64) -> Result<Option<
 fn read_pcapng<R: Read>(reader: &mut PcapNgReader<R>, number: u64, last_ns: u64) -> Result<Option<Packet>, Error> {
     loop {
         let Some(result) = reader.next_block() else { return Ok(None) };
-        let (interface, timestamp, original_len, data) = match result.map_err(|error| broken(number, &error))? {
+        let (interface, timestamp, original_len, data) = match result.map_err(|error| broken(number, reason(error)))? {
             Block::EnhancedPacket(block) => {
                 // The crate takes the units of the file for nanoseconds, whatever they are.
                 let units = u64::try_from(block.timestamp.as_nanos()).unwrap_or(u64::MAX);
@@ -139,7 +139,7 @@ fn read_pcapng<R: Read>(reader: &mut PcapNgReader<R>, number: u64, last_ns: u64)
             _ => continue,
         };
         let Some(described) = reader.interfaces().get(interface as usize) else {
-            return Err(broken(number, &format_args!("its interface {interface} is not described")));
+            return Err(broken(number, format!("its interface {interface} is not described")));
         };
         let timestamp_ns = timestamp.map_or(last_ns, |units| nanoseconds(units, described));
         return Ok(Some(Packet { number, timestamp_ns, interface, original_len, data }));
@@ -177,6 +177,6 @@ fn check_link_type(link_type: DataLink) -> Result<(), Error> {
 }
 
 /// The error of packet `number`, in the words of the reader of the message rather than of the parser.
-fn broken(number: u64, error: &dyn std::fmt::Display) -> Error {
-    Error::Broken { after: number - 1, reason: error.to_string() }
+fn broken(number: u64, reason: String) -> Error {
+    Error::Broken { after: number - 1, reason }
 }

@@ -1,9 +1,10 @@
 //! `symphony replay`: a capture through the switch.
 
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -49,9 +50,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let spec =
         Spec { switch: config.switch, forward: config.forward, parameters: config.parameters, jobs: config.jobs };
     let input = File::open(&args.input).with_context(|| format!("cannot open {}", args.input.display()))?;
+    let metadata = input.metadata().with_context(|| format!("cannot open {}", args.input.display()))?;
     let capture = Reader::new(input).with_context(|| args.input.display().to_string())?;
     // Created before the work begins, so that a wrong path fails at once.
-    let outputs = Outputs { capture: create(&args.write, &args.input)?, trace: create(&args.trace, &args.input)? };
+    let mut taken = vec![metadata];
+    let outputs = Outputs { capture: create(&args.write, &mut taken)?, trace: create(&args.trace, &mut taken)? };
     let Outcome { report, conservation, cut, broken } =
         replay(capture, &spec, outputs).with_context(|| args.input.display().to_string())?;
 
@@ -73,12 +76,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(status)
 }
 
-/// An output file. The input is not to be overwritten while it is read.
-fn create(path: &Option<PathBuf>, input: &Path) -> anyhow::Result<Option<Box<dyn Write>>> {
+/// An output file, which must be none of the `taken` ones under whatever name: they are in use.
+fn create(path: &Option<PathBuf>, taken: &mut Vec<Metadata>) -> anyhow::Result<Option<Box<dyn Write>>> {
     let Some(path) = path else { return Ok(None) };
-    let is_input = path.canonicalize().ok().is_some_and(|path| input.canonicalize().is_ok_and(|input| input == path));
-    anyhow::ensure!(!is_input, "{} is the capture that is replayed; write to another file", path.display());
+    if let Ok(found) = path.metadata()
+        && found.is_file()
+        && taken.iter().any(|taken| (taken.dev(), taken.ino()) == (found.dev(), found.ino()))
+    {
+        anyhow::bail!("{} is read or written by this replay already; write to another file", path.display());
+    }
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    taken.push(file.metadata().with_context(|| format!("cannot write {}", path.display()))?);
     Ok(Some(Box::new(BufWriter::new(file))))
 }
 

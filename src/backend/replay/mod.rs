@@ -73,7 +73,7 @@ pub enum Error {
     #[error(transparent)]
     Job(#[from] symphony::Error),
     /// The trace could not be written.
-    #[error("could not write the trace: {0}")]
+    #[error("could not write the trace")]
     Trace(#[from] std::io::Error),
 }
 

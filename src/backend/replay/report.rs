@@ -138,33 +138,18 @@ impl Counts {
         self.flows.packet(&packet, tick(now));
     }
 
-    /// Puts them together with what Symphony and the switch counted. Symphony knows better about the flows of its jobs:
-    /// it sees queue pairs that start anew.
+    /// Puts them together with what Symphony and the switch counted. Symphony knows better about the messages of its
+    /// jobs: it sees queue pairs that start anew. Packets count also where the switch's parser does not read them.
     pub fn report(&self, symphony: &Symphony, counters: &Counters) -> Report {
         let tracked: HashMap<_, FlowView> =
             symphony.flows().into_iter().map(|flow| ((flow.src.clone(), flow.dst.clone(), flow.qpn), flow)).collect();
         let flows = self.flows.iter().map(|((src, dst, qpn), flow)| {
             let (src, dst) = (src.to_string(), dst.to_string());
-            match tracked.get(&(src.clone(), dst.clone(), *qpn)) {
-                Some(view) => FlowReport {
-                    src,
-                    dst,
-                    qpn: *qpn,
-                    packets: view.packets,
-                    retransmitted: view.retransmitted,
-                    messages: view.messages,
-                    step: view.step,
-                },
-                None => FlowReport {
-                    src,
-                    dst,
-                    qpn: *qpn,
-                    packets: flow.count.packets.into(),
-                    retransmitted: flow.newest.retransmitted.into(),
-                    messages: flow.count.messages.into(),
-                    step: flow.count.messages,
-                },
-            }
+            let untracked = (flow.count.messages.into(), flow.count.messages);
+            let view = tracked.get(&(src.clone(), dst.clone(), *qpn));
+            let (messages, step) = view.map_or(untracked, |view| (view.messages, view.step));
+            let (packets, retransmitted) = (flow.count.packets.into(), flow.newest.retransmitted.into());
+            FlowReport { src, dst, qpn: *qpn, packets, retransmitted, messages, step }
         });
         let by_opcode = self.opcodes.iter().enumerate().filter(|(_, packets)| **packets > 0);
         let jobs = symphony.jobs().into_iter();

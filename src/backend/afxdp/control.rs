@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::MAX_PATH_MTU;
 use super::error::Error;
-use super::sleep;
 use super::worker::Worker;
+use crate::backend::clock;
 use crate::backend::live::{Command, PortSnapshot, Snapshot};
 use crate::backend::xdp::Stats;
 use crate::dataplane::{Nanos, PortId};
@@ -18,7 +18,7 @@ impl Worker {
     /// # Errors
     /// A sentence that says why not; then nothing has changed.
     pub fn command(&mut self, command: Command, name: &str, since: Nanos) -> Result<Option<Box<Snapshot>>, String> {
-        let now = sleep::now();
+        let now = clock::now();
         match command {
             Command::AddJob(job) => self.add_job(&job, now)?,
             Command::RemoveJob(id) => {
@@ -77,7 +77,7 @@ impl Worker {
         Snapshot {
             version: 1,
             name: name.to_owned(),
-            uptime_ns: sleep::now().saturating_sub(since),
+            uptime_ns: clock::now().saturating_sub(since),
             conservation,
             drops,
             marks,

@@ -27,6 +27,7 @@ use self::port::Port;
 use self::socket::Anchor;
 use self::umem::{BATCH, MAX_FRAME_BYTES, RING_FRAMES};
 use self::worker::Worker;
+use super::clock;
 use super::live::{Request, Snapshot};
 use super::xdp::Kernel;
 use crate::dataplane::{Nanos, PortId, SwitchConfig};
@@ -88,7 +89,7 @@ impl Runner {
             Forward::new(&with_own_macs(spec.forwarding, &ports), ports.len(), spec.switch.seed),
         );
         let mut worker = Worker::new(&spec.switch, ports, functions, kernel, netdev, memory);
-        let since = sleep::now();
+        let since = clock::now();
         for job in &spec.jobs {
             worker.add_job(job, since).map_err(Error::Job)?;
         }
@@ -102,7 +103,11 @@ impl Runner {
     /// # Errors
     /// Only what makes going on impossible; a port that goes down or away is not one.
     pub fn run(&mut self, stop: &AtomicBool, requests: Receiver<Request>) -> Result<Snapshot, Error> {
-        sleep::be_punctual();
+        if !clock::be_punctual(clock::SWITCH_PRIORITY) {
+            tracing::warn!(
+                "the kernel refuses real-time priority (CAP_SYS_NICE): packets may leave late where CPUs are busy"
+            );
+        }
         tracing::info!(switch = %self.name, ports = self.worker.ports.len(), "forwarding");
         let mut upkeep_at = self.since + UPKEEP_NS;
         while !stop.load(Ordering::Relaxed) {
@@ -115,7 +120,7 @@ impl Runner {
                 // Who asked may have gone away meanwhile.
                 let _ = reply.try_send(self.worker.command(command, &self.name, self.since));
             }
-            let now = sleep::now();
+            let now = clock::now();
             if now >= upkeep_at {
                 upkeep_at = now + UPKEEP_NS;
                 self.worker.forget_old(now);

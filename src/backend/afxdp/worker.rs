@@ -15,9 +15,10 @@ use std::time::Duration;
 use super::error::Error;
 use super::netdev::Netdev;
 use super::port::{Port, Readiness};
-use super::sleep::{self, Sleeper};
+use super::sleep::Sleeper;
 use super::socket::{Anchor, PortSocket};
 use super::umem::{BATCH, Frame, Pool};
+use crate::backend::clock;
 use crate::backend::xdp::{Kernel, Metadata};
 use crate::dataplane::{Bridged, DropReason, Frames, Nanos, NoTrace, PortId, Roce, Switch, SwitchConfig, parse_l2_l3};
 use crate::functions::forward::Forward;
@@ -85,7 +86,7 @@ impl Worker {
             sleeper: Sleeper::default(),
             received: Vec::with_capacity(BATCH),
             departing: Vec::with_capacity(BATCH),
-            look_at: sleep::now() + LOOK_NS,
+            look_at: clock::now() + LOOK_NS,
             passes: 0,
             frames_since_sleep: 0,
             last_sleep: Sleep::Whole,
@@ -110,7 +111,7 @@ impl Worker {
 
     /// One round over all ports. Returns whether there was anything to do.
     pub fn pass(&mut self) -> bool {
-        let now = sleep::now();
+        let now = clock::now();
         let mut worked = false;
         for id in 0..self.ports.len() {
             worked |= self.send(id, now);
@@ -133,7 +134,7 @@ impl Worker {
     /// # Errors
     /// When the kernel refuses to poll.
     pub fn sleep(&mut self, limit_ns: Nanos) -> io::Result<()> {
-        let now = sleep::now();
+        let now = clock::now();
         let mut until = (now + limit_ns).min(self.look_at);
         for id in self.switch.backlog().iter() {
             let due = match self.ports.get(usize::from(id)) {
@@ -159,7 +160,7 @@ impl Worker {
         if self.sleeper.sleep(until - now)? {
             self.look_at = now;
         }
-        let short = sleep::now() < until.min(now + MODERATION_NS);
+        let short = clock::now() < until.min(now + MODERATION_NS);
         self.last_sleep = if short { Sleep::Short } else { Sleep::Whole };
         Ok(())
     }

@@ -4,7 +4,6 @@
 //! Packets are paced in userspace. How late the threads ran is reported, so that a machine too busy is not taken for a
 //! congested network.
 
-mod clock;
 pub mod netns;
 mod server;
 mod socket;
@@ -16,7 +15,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-pub use clock::now;
+pub use crate::backend::clock::now;
 use server::{Server, Shared};
 
 use crate::dataplane::Nanos;

@@ -3,21 +3,17 @@
 use super::phv::{L3, Phv};
 use crate::wire::{Ecn, ipv4, ipv6};
 
-/// Completes the PHV of a packet that leaves (a route's MACs and TTL; `routed` is taken) and writes these and CE into
-/// `bytes`, which are empty where packets travel as headers only.
+/// Writes what the stages changed of a packet that leaves into `bytes`, which are empty where packets travel as headers
+/// only: CE, and a route's MACs and TTL.
 ///
 /// The IPv4 checksum is updated, not computed anew (RFC 1624 eqn 3): a wrong one stays wrong, so that a corrupted header
 /// is not made good. Neither change touches what RoCEv2's ICRC covers.
-pub fn deparse(phv: &mut Phv, bytes: &mut [u8]) {
-    let routed = phv.routed.take();
-    if let Some((dst, src)) = routed {
-        phv.eth_dst = dst;
-        phv.eth_src = src;
-        phv.ttl = phv.ttl.saturating_sub(1);
-        if let Some(macs) = bytes.first_chunk_mut::<12>() {
-            macs[..6].copy_from_slice(&dst);
-            macs[6..].copy_from_slice(&src);
-        }
+pub fn deparse(phv: &Phv, bytes: &mut [u8]) {
+    if phv.routed
+        && let Some(macs) = bytes.first_chunk_mut::<12>()
+    {
+        macs[..6].copy_from_slice(&phv.eth_dst);
+        macs[6..].copy_from_slice(&phv.eth_src);
     }
     let Some(header) = bytes.get_mut(usize::from(phv.l3_offset)..) else { return };
     match phv.l3 {
@@ -27,7 +23,7 @@ pub fn deparse(phv: &mut Phv, bytes: &mut [u8]) {
             if phv.ecn == Ecn::Ce {
                 ip.set_ce();
             }
-            if routed.is_some() {
+            if phv.routed {
                 ip.decrement_ttl();
             }
         }
@@ -36,7 +32,7 @@ pub fn deparse(phv: &mut Phv, bytes: &mut [u8]) {
             if phv.ecn == Ecn::Ce {
                 ip.set_ce();
             }
-            if routed.is_some() {
+            if phv.routed {
                 ip.decrement_hop_limit();
             }
         }
@@ -64,28 +60,33 @@ mod tests {
         ipv4::Packet::new_checked(&bytes[14..]).is_ok_and(|ip| ip.checksum_is_valid())
     }
 
+    /// What a route does.
+    fn route(phv: &mut Phv) {
+        (phv.eth_dst, phv.eth_src, phv.ttl, phv.routed) = ([0x0a; 6], [0x0c; 6], phv.ttl - 1, true);
+    }
+
     #[test]
     fn setting_ce_changes_the_ecn_bits_and_the_checksum_and_nothing_else() {
         assert!(checksum_is_valid(&V4));
         let (mut bytes, mut phv) = (V4, parse(&V4, 0, 0).expect("whole"));
-        deparse(&mut phv, &mut bytes);
+        deparse(&phv, &mut bytes);
         assert_eq!(bytes, V4, "nothing to write");
         phv.ecn = Ecn::Ce;
-        deparse(&mut phv, &mut bytes);
+        deparse(&phv, &mut bytes);
         assert_eq!(differences(&bytes, &V4), [15, 25], "ToS and the checksum's low byte");
         assert_eq!(bytes[15], 0x6b);
         assert!(checksum_is_valid(&bytes));
     }
 
     #[test]
-    fn routing_rewrites_macs_and_ttl_in_the_frame_and_in_the_phv() {
+    fn routing_rewrites_macs_and_ttl() {
         let (mut bytes, mut phv) = (V4, parse(&V4, 0, 0).expect("whole"));
-        phv.routed = Some(([0x0a; 6], [0x0c; 6]));
-        deparse(&mut phv, &mut bytes);
+        route(&mut phv);
+        deparse(&phv, &mut bytes);
         assert_eq!(bytes[..12], [0x0a, 0x0a, 0x0a, 0x0a, 0x0a, 0x0a, 0x0c, 0x0c, 0x0c, 0x0c, 0x0c, 0x0c]);
-        assert_eq!((bytes[22], phv.ttl, phv.routed), (63, 63, None));
+        assert_eq!(bytes[22], 63);
         assert!(checksum_is_valid(&bytes));
-        assert_eq!(parse(&bytes, 0, 0), Ok(phv));
+        assert_eq!(parse(&bytes, 0, 0), Ok(Phv { routed: false, ..phv }));
     }
 
     #[test]
@@ -94,8 +95,8 @@ mod tests {
         bytes[25] ^= 0x10;
         let mut phv = parse(&bytes, 0, 0).expect("whole");
         phv.ecn = Ecn::Ce;
-        phv.routed = Some(([0x0a; 6], [0x0c; 6]));
-        deparse(&mut phv, &mut bytes);
+        route(&mut phv);
+        deparse(&phv, &mut bytes);
         assert!(!checksum_is_valid(&bytes));
     }
 
@@ -107,17 +108,17 @@ mod tests {
         let mut phv = parse(&bytes, 0, 0).expect("whole");
         assert_eq!((phv.ecn, phv.ttl), (Ecn::Ect0, 9));
         phv.ecn = Ecn::Ce;
-        phv.routed = Some(([0x0a; 6], [0x0c; 6]));
-        deparse(&mut phv, &mut bytes);
+        route(&mut phv);
+        deparse(&phv, &mut bytes);
         assert_eq!((bytes[19], bytes[25]), (0x30, 8));
-        assert_eq!(parse(&bytes, 0, 0), Ok(phv));
+        assert_eq!(parse(&bytes, 0, 0), Ok(Phv { routed: false, ..phv }));
     }
 
     #[test]
-    fn without_bytes_the_phv_alone_is_completed() {
+    fn without_bytes_there_is_nothing_to_write() {
         let mut phv = parse(&V4, 0, 0).expect("whole");
-        phv.routed = Some(([0x0a; 6], [0x0c; 6]));
-        deparse(&mut phv, &mut []);
-        assert_eq!((phv.eth_dst, phv.eth_src, phv.ttl, phv.routed), ([0x0a; 6], [0x0c; 6], 63, None));
+        phv.ecn = Ecn::Ce;
+        route(&mut phv);
+        deparse(&phv, &mut []);
     }
 }

@@ -131,9 +131,12 @@ pub struct Phv {
     pub bridged: Bridged,
     /// A function wants CE on this packet (an extra mark). Set in egress.
     pub extra_mark: bool,
-    /// New (destination, source) MAC, and TTL less one: the packet is routed. Done by the deparser.
-    pub routed: Option<(MacAddress, MacAddress)>,
+    /// The packet is routed: its MACs are new and its TTL is one less, in the PHV, and the deparser writes them.
+    pub routed: bool,
 }
+
+/// It is copied on its way in and out of the queues, and two cache lines are copied in a few instructions.
+const _: () = assert!(size_of::<Phv>() <= 128);
 
 impl PortSet {
     /// The set of one port. Ports from 64 on are in no set.

@@ -135,35 +135,50 @@ impl<F: Function, H> Switch<F, H> {
         frames: &mut impl Frames<Handle = H>,
         trace: &mut T,
     ) -> Option<Departure<H>> {
-        while let Some(mut departure) = self.traffic_manager.dequeue(port, now) {
-            self.counters.conservation.queued -= 1;
-            if T::ENABLED {
-                trace.event(Event::Dequeue { port, depth_bytes: departure.depth_bytes, red: departure.red });
+        let mut departure = self.traffic_manager.dequeue(port, now);
+        while let Some(packet) = &mut departure {
+            let Some(reason) = self.egress(packet, frames, trace) else { break };
+            let next = self.traffic_manager.dequeue(port, now);
+            if let Some(dropped) = std::mem::replace(&mut departure, next) {
+                self.drop(dropped.frame, reason, frames, trace);
             }
-            self.pass += 1;
-            let dropped = self.traffic_manager.marking(port).and_then(|(kmin_bytes, rng)| {
-                let mut cx = Cx { now: departure.at, pass: self.pass, trace, emissions: &mut self.emissions };
-                let mut egress =
-                    Egress { port, depth_bytes: departure.depth_bytes, kmin_bytes, red: departure.red, rng };
-                self.functions.egress(&mut cx, &mut egress, &mut departure.phv)
-            });
-            if !self.emissions.is_empty() {
-                self.emit(departure.at, frames, trace);
-            }
-            if let Some(reason) = dropped {
-                self.drop(departure.frame, reason, frames, trace);
-                continue;
-            }
-            let marked = self.mark(port, &mut departure.phv, departure.red, trace);
-            if marked || departure.phv.routed.is_some() {
-                deparse(&mut departure.phv, frames.bytes_mut(&mut departure.frame));
-            }
-            self.counters.conservation.tx += 1;
-            if let Some(counters) = self.counters.ports.get_mut(usize::from(port)) {
-                counters.tx_packets += 1;
-                counters.tx_bytes += u64::from(departure.phv.frame_bytes);
-            }
-            return Some(departure);
+        }
+        departure
+    }
+
+    /// Runs the egress stages on a packet, and the deparser if it leaves. Returns why it does not.
+    #[inline]
+    fn egress<T: Tracer>(
+        &mut self,
+        packet: &mut Departure<H>,
+        frames: &mut impl Frames<Handle = H>,
+        trace: &mut T,
+    ) -> Option<DropReason> {
+        let Departure { port, at, depth_bytes, red, .. } = *packet;
+        self.counters.conservation.queued -= 1;
+        if T::ENABLED {
+            trace.event(Event::Dequeue { port, depth_bytes, red });
+        }
+        self.pass += 1;
+        let dropped = self.traffic_manager.marking(port).and_then(|(kmin_bytes, rng)| {
+            let mut cx = Cx { now: at, pass: self.pass, trace, emissions: &mut self.emissions };
+            let mut egress = Egress { port, depth_bytes, kmin_bytes, red, rng };
+            self.functions.egress(&mut cx, &mut egress, &mut packet.phv)
+        });
+        if !self.emissions.is_empty() {
+            self.emit(at, frames, trace);
+        }
+        if dropped.is_some() {
+            return dropped;
+        }
+        let marked = self.mark(port, &mut packet.phv, red, trace);
+        if marked || packet.phv.routed {
+            deparse(&packet.phv, frames.bytes_mut(&mut packet.frame));
+        }
+        self.counters.conservation.tx += 1;
+        if let Some(counters) = self.counters.ports.get_mut(usize::from(port)) {
+            counters.tx_packets += 1;
+            counters.tx_bytes += u64::from(packet.phv.frame_bytes);
         }
         None
     }

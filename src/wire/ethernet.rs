@@ -1,6 +1,6 @@
 //! Ethernet II with up to two VLAN tags (IEEE 802.3, 802.1Q, 802.1ad).
 
-use super::{Error, be16, put};
+use super::{Error, be16, bytes, put};
 
 /// EtherType of IPv4.
 pub const IPV4: u16 = 0x0800;
@@ -103,9 +103,7 @@ impl<T: AsRef<[u8]>> Frame<T> {
 
     #[inline]
     fn address(&self, at: usize) -> [u8; 6] {
-        let mut address = [0; 6];
-        address.copy_from_slice(&self.buffer.as_ref()[at..at + 6]);
-        address
+        bytes(self.buffer.as_ref(), at)
     }
 }
 

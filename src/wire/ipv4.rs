@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::{Ecn, Error, PROTOCOL_UDP, be16, checksum, put};
+use super::{Ecn, Error, PROTOCOL_UDP, be16, bytes, checksum, put};
 
 /// Length of a header without options.
 pub const HEADER_LEN: usize = 20;
@@ -139,8 +139,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
 
     #[inline]
     fn address(&self, at: usize) -> Ipv4Addr {
-        let data = self.data();
-        Ipv4Addr::new(data[at], data[at + 1], data[at + 2], data[at + 3])
+        bytes::<4>(self.data(), at).into()
     }
 
     #[inline]

@@ -59,28 +59,37 @@ pub enum Error {
     TooLong,
 }
 
-/// 16 bits, big-endian. Panics outside of `data`, as the views' `new_checked` rules out.
+/// `N` bytes. Panics outside of `data`, as the views' `new_checked` rules out.
+#[inline]
+fn bytes<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&data[at..at + N]); // one check, not one a byte
+    bytes
+}
+
+/// 16 bits, big-endian.
 #[inline]
 fn be16(data: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([data[at], data[at + 1]])
+    u16::from_be_bytes(bytes(data, at))
 }
 
 /// 24 bits, big-endian.
 #[inline]
 fn be24(data: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([0, data[at], data[at + 1], data[at + 2]])
+    let [a, b, c] = bytes(data, at);
+    u32::from_be_bytes([0, a, b, c])
 }
 
 /// 32 bits, big-endian.
 #[inline]
 fn be32(data: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]])
+    u32::from_be_bytes(bytes(data, at))
 }
 
 /// 64 bits, big-endian.
 #[inline]
 fn be64(data: &[u8], at: usize) -> u64 {
-    u64::from(be32(data, at)) << 32 | u64::from(be32(data, at + 4))
+    u64::from_be_bytes(bytes(data, at))
 }
 
 /// Writes `bytes` at `at`.

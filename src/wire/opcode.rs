@@ -164,7 +164,7 @@ impl Headers {
     pub const INVALIDATE: Self = Headers(1 << 6);
 
     /// Length of each, by bit.
-    const LENGTHS: [usize; 7] = [8, 16, 28, 4, 8, 4, 4];
+    const LENGTHS: [u8; 7] = [8, 16, 28, 4, 8, 4, 4];
 
     /// Both sets.
     pub const fn with(self, other: Self) -> Self {
@@ -189,12 +189,17 @@ impl Headers {
     /// Bytes on the wire.
     #[inline]
     pub const fn len(self) -> usize {
-        let (mut rest, mut len) = (self.0, 0);
-        while rest != 0 {
-            len += Self::LENGTHS[rest.trailing_zeros() as usize];
-            rest &= rest - 1;
-        }
-        len
+        const SUMS: [u8; 128] = {
+            let mut sums = [0; 128];
+            let mut set = 1;
+            while set < sums.len() {
+                let rest = set & (set - 1);
+                sums[set] = sums[rest] + Headers::LENGTHS[set.trailing_zeros() as usize];
+                set += 1;
+            }
+            sums
+        };
+        SUMS[self.0 as usize & 0x7f] as usize
     }
 }
 

@@ -54,7 +54,10 @@ impl Routes {
             return Verdict::Drop(DropReason::TtlExpired);
         }
         // Without a source of its own, the address that the sender took the router to have.
-        phv.routed = Some((mac, hop.source_mac.unwrap_or(phv.eth_dst)));
+        phv.eth_src = hop.source_mac.unwrap_or(phv.eth_dst);
+        phv.eth_dst = mac;
+        phv.ttl -= 1;
+        phv.routed = true;
         Verdict::Forward(hop.port)
     }
 

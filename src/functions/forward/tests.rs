@@ -140,12 +140,13 @@ fn the_longest_prefix_routes_and_asks_for_new_macs() {
     let mut forward = routes(vec![prefix(0, 24, vec![hop(1)]), prefix(9, 32, vec![hop(2)])]);
     let mut phv = packet(8, 1);
     assert_eq!(forward_at(&mut forward, 0, &mut phv), Verdict::Forward(1));
-    assert_eq!(phv.routed, Some(([2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 2, 1])));
+    assert_eq!((phv.routed, phv.eth_dst, phv.eth_src), (true, [2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 2, 1]));
+    assert_eq!(phv.ttl, packet(8, 1).ttl - 1);
     let mut phv = packet(9, 1);
     assert_eq!(forward_at(&mut forward, 0, &mut phv), Verdict::Forward(2));
     let mut elsewhere = Phv { dst: [0xfd; 16], l3: L3::Ipv6, ..packet(8, 1) };
     assert_eq!(forward_at(&mut forward, 0, &mut elsewhere), Verdict::Drop(DropReason::NoRoute));
-    assert_eq!(elsewhere.routed, None);
+    assert!(!elsewhere.routed);
     let mut not_ip = Phv { l3: L3::Other, ..packet(8, 1) };
     assert_eq!(forward_at(&mut forward, 0, &mut not_ip), Verdict::Drop(DropReason::NoRoute), "nothing is flooded");
 }
@@ -180,9 +181,9 @@ fn a_next_hop_without_macs_sends_on_unchanged_or_from_the_old_destination() {
     let sourceless = NextHop { source_mac: None, ..hop(2) };
     let mut phv = packet(8, 1);
     assert_eq!(forward_at(&mut routes(vec![prefix(0, 24, vec![bare])]), 0, &mut phv), Verdict::Forward(2));
-    assert_eq!(phv.routed, None);
+    assert!(!phv.routed);
     forward_at(&mut routes(vec![prefix(0, 24, vec![sourceless])]), 0, &mut phv);
-    assert_eq!(phv.routed, Some(([2, 0, 0, 0, 1, 2], B)));
+    assert_eq!((phv.routed, phv.eth_dst, phv.eth_src), (true, [2, 0, 0, 0, 1, 2], B));
     assert_eq!(
         forward_at(&mut routes(vec![prefix(0, 24, vec![])]), 0, &mut packet(8, 1)),
         Verdict::Drop(DropReason::NoRoute)

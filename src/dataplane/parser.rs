@@ -40,7 +40,9 @@ pub fn parse_l2_l3(bytes: &[u8], ingress_port: PortId, now: Nanos) -> Result<Phv
 
 /// Everything up to the ports, and the bytes from the transport header to the end of the IP packet (empty where there
 /// is none, or a fragment).
-#[inline]
+///
+/// Not inlined: the compiler would keep half of a PHV in registers that it does not have.
+#[inline(never)]
 fn headers<'a>(bytes: &'a [u8], phv: &mut Phv) -> Result<&'a [u8], DropReason> {
     let frame = ethernet::Frame::new_checked(bytes).map_err(|_| DropReason::Runt)?;
     let tci = |number| frame.tag(number).map_or(0, |tag| tag.tci);

@@ -32,6 +32,7 @@ impl<T: Copy + Default + Into<u64>> Register<T> {
     ///
     /// # Panics
     /// When `index` is out of range; in debug builds also on a second access in one pass.
+    #[inline]
     pub fn execute<R, Tr: Tracer>(&mut self, cx: &mut Cx<'_, Tr>, index: usize, action: impl FnOnce(&mut T) -> R) -> R {
         #[cfg(debug_assertions)]
         {

@@ -179,8 +179,7 @@ impl Hasher for FoldHasher {
 
     #[inline]
     fn write_u128(&mut self, n: u128) {
-        self.mix(n as u64);
-        self.mix((n >> 64) as u64);
+        self.mix((n as u64).rotate_left(32) ^ (n >> 64) as u64);
     }
 
     #[inline]

@@ -70,6 +70,19 @@ impl Opcode {
     /// The extension headers of a packet with this opcode; none where the opcode is not known.
     #[inline]
     pub const fn headers(self) -> Headers {
+        const BY_OPCODE: [Headers; 256] = {
+            let mut headers = [Headers::NONE; 256];
+            let mut opcode = 0;
+            while opcode < 256 {
+                headers[opcode] = Opcode(opcode as u8).find_headers();
+                opcode += 1;
+            }
+            headers
+        };
+        BY_OPCODE[self.0 as usize]
+    }
+
+    const fn find_headers(self) -> Headers {
         use Headers as H;
         match self.0 {
             0x03 | 0x05 | 0x09 | 0x23 | 0x25 | 0x29 => H::IMMEDIATE,

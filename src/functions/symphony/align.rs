@@ -18,6 +18,7 @@ pair! {
 }
 
 /// One packet's action on register `gap`: whether the last extra mark is long enough ago. If so, this is the last one now.
+#[inline]
 pub fn gap_action(cell: &mut GapCell, tick: u32, gap_ticks: u32) -> bool {
     let open = cell.valid == 0 || tick.wrapping_sub(cell.last_tick) > gap_ticks;
     if open {

@@ -28,6 +28,7 @@ impl ActivityCell {
 const OVERTAKEN_TICKS: u32 = u32::MAX - (1 << 20);
 
 /// One data packet's action on register `activity`. Returns the cell: generation, and whether the job is armed.
+#[inline]
 pub fn activity_action(cell: &mut ActivityCell, tick: u32, idle_ticks: u32) -> ActivityCell {
     let elapsed = tick.wrapping_sub(cell.last_tick);
     if elapsed >= idle_ticks && elapsed <= OVERTAKEN_TICKS {
@@ -48,6 +49,7 @@ pair! {
 }
 
 /// One packet's action on register `epoch`: whether the job's minimum is stale.
+#[inline]
 pub fn epoch_action(cell: &mut EpochCell, now: Nanos, epoch_shift: u8, generation: u32) -> bool {
     let new = EpochCell { epoch: (now >> epoch_shift) as u32, generation };
     std::mem::replace(cell, new) != new
@@ -66,6 +68,7 @@ pair! {
 /// One packet's action on register `minimum`: its lead in 1/256 steps, never negative.
 ///
 /// The owner's own progress always replaces the minimum, so no flow is ever ahead of its own past.
+#[inline]
 pub fn minimum_action(cell: &mut MinimumCell, flow: u32, progress: u32, new_epoch: bool, last: bool) -> i32 {
     let lead = progress.wrapping_sub(cell.min) as i32;
     if new_epoch || cell.owner == 0 || lead < 0 || cell.owner == flow + 1 {
@@ -76,6 +79,7 @@ pub fn minimum_action(cell: &mut MinimumCell, flow: u32, progress: u32, new_epoc
 }
 
 /// The action on register `minimum` of a flow that turned out not to be ring traffic.
+#[inline]
 pub fn withdraw_action(cell: &mut MinimumCell, flow: u32, new_epoch: bool) {
     if new_epoch || cell.owner == flow + 1 {
         cell.owner = 0;

@@ -51,6 +51,7 @@ pub struct Request {
 }
 
 /// One data packet's action on register `requests`.
+#[inline]
 pub fn requests_action(
     cell: &mut RequestsCell,
     job: &CompiledJob,
@@ -112,6 +113,7 @@ impl From<PacketsCell> for u64 {
 }
 
 /// The step tag of a packet: the low 14 bits of the UDP source port, as in the paper's prototype.
+#[inline]
 pub fn tag(job: &CompiledJob, sport: u16) -> u16 {
     if job.step_source == StepSource::UdpSport { sport & TAG_MASK } else { 0 }
 }
@@ -119,6 +121,7 @@ pub fn tag(job: &CompiledJob, sport: u16) -> u16 {
 const TAG_MASK: u16 = 0x3fff;
 
 /// One packet's action on register `packets`: packets in the step before this one, and whether it ends the step.
+#[inline]
 pub fn packets_action(
     cell: &mut PacketsCell,
     job: &CompiledJob,
@@ -170,6 +173,7 @@ pub struct StepEvent {
 }
 
 /// One packet's action on register `steps`: steps completed before it, and whether it is the last of its collective.
+#[inline]
 pub fn steps_action(
     cell: &mut StepsCell,
     job: &CompiledJob,
@@ -224,6 +228,7 @@ pub fn steps_action(
 }
 
 /// `steps` less one collective where it has come so far; what is left over then is of no use and dropped.
+#[inline]
 fn within(steps: u32, steps_per_collective: u32) -> (u32, bool) {
     match steps.checked_sub(steps_per_collective) {
         None => (steps, false),
@@ -233,11 +238,13 @@ fn within(steps: u32, steps_per_collective: u32) -> (u32, bool) {
 }
 
 /// A difference of two 14-bit tags.
+#[inline]
 fn sign_extend(difference: u16) -> i32 {
     i32::from((difference << 2) as i16 >> 2)
 }
 
 /// Progress in 1/256 steps: `steps` completed ones, and `packets` of the step in hand where its size is known.
+#[inline]
 pub fn progress(job: &CompiledJob, steps: u32, packets: u32) -> u32 {
     let packets = u64::from(packets.min(job.packets_per_step));
     let fraction = ((packets * 256 * u64::from(job.reciprocal)) >> 32).min(255);

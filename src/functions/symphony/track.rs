@@ -39,6 +39,7 @@ pub const fn takes_psn_without_data(opcode: Opcode) -> bool {
 }
 
 /// PSNs that a request takes: one a packet, but a READ takes those of its responses.
+#[inline]
 fn psns_taken(roce: &Roce, path_mtu_shift: u8) -> u32 {
     if roce.opcode == Opcode::READ_REQUEST { roce.dma_len.div_ceil(1 << path_mtu_shift).max(1) } else { 1 }
 }
@@ -56,6 +57,7 @@ pair! {
 /// One packet's action on register `psn`.
 ///
 /// `generation` is the job's, `None` for requests without data: they are not a sign of life of the ring.
+#[inline]
 pub fn psn_action(
     cell: &mut PsnCell,
     roce: &Roce,
@@ -113,6 +115,7 @@ pair! {
 }
 
 /// One data packet's action on register `newest`.
+#[inline]
 pub fn newest_action(cell: &mut NewestCell, psn: u32) {
     let distance = psn.wrapping_sub(cell.newest) & PSN_MASK;
     if cell.newest & VALID != 0 && (distance == 0 || distance >= HALF) {
@@ -133,6 +136,7 @@ pair! {
 }
 
 /// One data packet's action on register `count`.
+#[inline]
 pub fn count_action(cell: &mut CountCell, opcode: Opcode, order: Order) {
     cell.packets = cell.packets.wrapping_add(1);
     if order.advances() && opcode.is_end_with_immediate() {

@@ -27,7 +27,7 @@ pub use frames::{Frames, HeadersOnly, HeapFrames};
 pub use function::{Cx, Egress, Emission, Function, Verdict};
 pub use parser::{parse, parse_l2_l3};
 pub use phv::{Bridged, IpAddress, L3, MacAddress, Phv, PortId, PortSet, Roce, Step, VlanTags};
-pub use register::Register;
+pub use register::{Register, StatefulAlu};
 pub use switch::Switch;
 pub use tables::{ExactTable, FoldHasher, LpmTable, TableFull};
 pub use trace::{Event, NoTrace, Tracer};

@@ -3,43 +3,46 @@
 use super::function::Cx;
 use super::trace::{Event, Tracer};
 
-/// A register array: it lives in one stage, a cell is at most two 32-bit words (`T` is at most 8 bytes), and a packet
-/// pass reads, modifies and writes at most one cell once (`wire.md`'s stateful ALU: one RegisterAction a pass).
-/// Debug builds panic where a stage breaks this.
+/// The stateful ALU of a register, which lives in one stage: a cell is at most two 32-bit words, and a packet pass reads,
+/// modifies and writes at most one cell once (one RegisterAction a pass). Debug builds panic where a stage breaks this.
+///
+/// It does not hold the cells: where several registers have one index, their cells of one index lie best side by side.
 #[derive(Clone, Debug)]
-pub struct Register<T> {
+pub struct StatefulAlu {
     name: &'static str,
-    cells: Vec<T>,
     #[cfg(debug_assertions)]
     last_pass: u64,
 }
 
-impl<T: Copy + Default + Into<u64>> Register<T> {
-    const FITS: () = assert!(size_of::<T>() <= 8, "a register cell is at most two 32-bit words");
-
-    /// `len` cells of `T::default()`.
-    pub fn new(name: &'static str, len: usize) -> Self {
-        let () = Self::FITS;
-        Register {
+impl StatefulAlu {
+    /// That of the register `name`.
+    pub const fn new(name: &'static str) -> Self {
+        StatefulAlu {
             name,
-            cells: vec![T::default(); len],
             #[cfg(debug_assertions)]
             last_pass: u64::MAX,
         }
     }
 
-    /// The one read-modify-write of this pass: `action` gets the cell and returns what goes into the packet.
+    /// The one read-modify-write of this pass: `action` gets the register's cell number `index` and returns what goes into
+    /// the packet.
     ///
     /// # Panics
-    /// When `index` is out of range; in debug builds also on a second access in one pass.
+    /// In debug builds, on a second access in one pass.
     #[inline]
-    pub fn execute<R, Tr: Tracer>(&mut self, cx: &mut Cx<'_, Tr>, index: usize, action: impl FnOnce(&mut T) -> R) -> R {
+    pub fn execute<T: Copy + Into<u64>, R, Tr: Tracer>(
+        &mut self,
+        cx: &mut Cx<'_, Tr>,
+        index: usize,
+        cell: &mut T,
+        action: impl FnOnce(&mut T) -> R,
+    ) -> R {
+        const { assert!(size_of::<T>() <= 8, "a register cell is at most two 32-bit words") }
         #[cfg(debug_assertions)]
         {
             assert_ne!(self.last_pass, cx.pass, "register {} accessed twice in one pass", self.name);
             self.last_pass = cx.pass;
         }
-        let cell = &mut self.cells[index];
         let old = *cell;
         let result = action(cell);
         if Tr::ENABLED {
@@ -47,6 +50,29 @@ impl<T: Copy + Default + Into<u64>> Register<T> {
             cx.trace.event(Event::Register { name: self.name, index: index as u32, old: old.into(), new: new.into() });
         }
         result
+    }
+}
+
+/// A register array with its stateful ALU.
+#[derive(Clone, Debug)]
+pub struct Register<T> {
+    alu: StatefulAlu,
+    cells: Vec<T>,
+}
+
+impl<T: Copy + Default + Into<u64>> Register<T> {
+    /// `len` cells of `T::default()`.
+    pub fn new(name: &'static str, len: usize) -> Self {
+        Register { alu: StatefulAlu::new(name), cells: vec![T::default(); len] }
+    }
+
+    /// As [`StatefulAlu::execute`], on a cell of its own.
+    ///
+    /// # Panics
+    /// When `index` is out of range; in debug builds also on a second access in one pass.
+    #[inline]
+    pub fn execute<R, Tr: Tracer>(&mut self, cx: &mut Cx<'_, Tr>, index: usize, action: impl FnOnce(&mut T) -> R) -> R {
+        self.alu.execute(cx, index, &mut self.cells[index], action)
     }
 
     /// A cell as the control plane reads it.

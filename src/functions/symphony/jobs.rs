@@ -266,8 +266,8 @@ impl Symphony {
                 marks: counters.marks,
                 ..JobView::default()
             };
-            let registers = &self.job_registers;
-            view.observe(registers.activity.peek(slot)?, registers.minimum.peek(slot)?, &flows);
+            let state = self.job_registers.peek(slot as u16);
+            view.observe(state.activity, state.minimum, &flows);
             Some(view)
         };
         self.jobs.iter().enumerate().filter_map(view).collect()
@@ -281,7 +281,7 @@ impl Symphony {
             let Edge { job: job_slot, rank } = key.edge();
             let (job, compiled) = self.job(job_slot)?;
             let (src, dst, _) = edges(job).nth(rank.into())?;
-            let activity = self.job_registers.activity.peek(job_slot.into())?;
+            let activity = self.job_registers.peek(job_slot).activity;
             let state = self.flow_registers.peek(slot);
             Some(FlowView::new((&src, &dst, key.dest_qpn()), job.id, &state, compiled, activity))
         };

@@ -135,12 +135,16 @@ impl Symphony {
 
         cx.stage("ingress", "track");
         let activity = data.then(|| {
-            let registers = &mut self.job_registers.activity;
-            registers.execute(cx, edge.job.into(), |cell| activity_action(cell, now, job.idle_ticks))
+            let registers = &mut self.job_registers;
+            let index = usize::from(edge.job);
+            let cell = &mut registers.cells[index].activity;
+            registers.activity.execute(cx, index, cell, |cell| activity_action(cell, now, job.idle_ticks))
         });
         let generation = activity.map(|activity| activity.generation);
         let registers = &mut self.flow_registers;
-        let order = registers.psn.execute(cx, flow as usize, |cell| {
+        let index = flow as usize;
+        let cells = &mut registers.cells[index];
+        let order = registers.psn.execute(cx, index, &mut cells.psn, |cell| {
             psn_action(cell, roce, job.path_mtu_shift, generation, now, job.epoch_ticks())
         });
         match order {
@@ -149,14 +153,14 @@ impl Symphony {
             Order::Gap => self.outcomes.gap += 1,
             Order::Resync => {
                 self.outcomes.resync += 1;
-                registers.resyncs.execute(cx, flow as usize, |count| *count = count.wrapping_add(1));
+                registers.resyncs.execute(cx, index, &mut cells.resyncs, |count| *count = count.wrapping_add(1));
             }
         }
         let Some(activity) = activity else {
             return Bridged { job: edge.job, flow, ..untracked };
         };
-        registers.newest.execute(cx, flow as usize, |cell| newest_action(cell, roce.psn));
-        registers.count.execute(cx, flow as usize, |cell| count_action(cell, roce.opcode, order));
+        registers.newest.execute(cx, index, &mut cells.newest, |cell| newest_action(cell, roce.psn));
+        registers.count.execute(cx, index, &mut cells.count, |cell| count_action(cell, roce.opcode, order));
         let packet = Tracked { roce, sport: phv.sport, job: edge.job, flow, activity, advance: order.advances() };
         self.step(cx, &job, &packet)
     }
@@ -168,31 +172,40 @@ impl Symphony {
         let generation = packet.activity.generation as u16; // it stays within 16 bits
         let registers = &mut self.flow_registers;
         let index = flow as usize;
+        let cells = &mut registers.cells[index];
         let bridged =
             Bridged { tracked: true, armed: packet.activity.armed(), job: packet.job, flow, ..Bridged::default() };
-        let request =
-            registers.requests.execute(cx, index, |cell| requests_action(cell, job, generation, roce, advance));
+        let request = registers
+            .requests
+            .execute(cx, index, &mut cells.requests, |cell| requests_action(cell, job, generation, roce, advance));
         if !request.takes_part && !request.withdraw {
             return bridged;
         }
         let tag = tag(job, packet.sport);
-        let (packets, step_end) =
-            registers.packets.execute(cx, index, |cell| packets_action(cell, job, generation, tag, advance, &request));
+        let (packets, step_end) = registers.packets.execute(cx, index, &mut cells.packets, |cell| {
+            packets_action(cell, job, generation, tag, advance, &request)
+        });
         let event = StepEvent { advance, end: request.end, step_end };
-        let (steps_done, last) =
-            registers.steps.execute(cx, index, |cell| steps_action(cell, job, generation, tag, roce.immediate, event));
+        let (steps_done, last) = registers.steps.execute(cx, index, &mut cells.steps, |cell| {
+            steps_action(cell, job, generation, tag, roce.immediate, event)
+        });
         let progress = progress(job, steps_done, packets);
 
         cx.stage("ingress", "progress");
         let (now, generation) = (cx.now, packet.activity.generation);
         let registers = &mut self.job_registers;
         let index = usize::from(packet.job);
-        let new_epoch = registers.epoch.execute(cx, index, |cell| epoch_action(cell, now, job.epoch_shift, generation));
+        let cells = &mut registers.cells[index];
+        let new_epoch = registers
+            .epoch
+            .execute(cx, index, &mut cells.epoch, |cell| epoch_action(cell, now, job.epoch_shift, generation));
         if request.withdraw {
-            registers.minimum.execute(cx, index, |cell| withdraw_action(cell, flow, new_epoch));
+            registers.minimum.execute(cx, index, &mut cells.minimum, |cell| withdraw_action(cell, flow, new_epoch));
             return Bridged { leaves: true, ..bridged };
         }
-        let lead = registers.minimum.execute(cx, index, |cell| minimum_action(cell, flow, progress, new_epoch, last));
+        let lead = registers
+            .minimum
+            .execute(cx, index, &mut cells.minimum, |cell| minimum_action(cell, flow, progress, new_epoch, last));
         Bridged { step: Step::Data, steps_done, progress, lead, leaves: last, ..bridged }
     }
 }

@@ -11,8 +11,9 @@ use super::step::{Kind, PacketsCell, RequestsCell, StepsCell, progress};
 use super::track::{CountCell, NewestCell, PsnCell};
 use crate::dataplane::{IpAddress, Marks};
 
-/// One flow's cells; `struct flow_state` on the kernel side.
+/// One flow's cells, in one cache line; `struct flow_state` on the kernel side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(align(64))]
 pub struct FlowState {
     /// Expected PSN.
     pub psn: PsnCell,

@@ -131,7 +131,7 @@ fn a_flow_that_is_forgotten_is_not_the_minimum() {
     a.send(&mut bench, 1);
     b.send(&mut bench, 1);
     a.send(&mut bench, 1);
-    let minimum = |bench: &Bench| bench.symphony.job_registers.minimum.peek(0).expect("a job's cell");
+    let minimum = |bench: &Bench| bench.symphony.job_state(0).minimum;
     assert_ne!(minimum(&bench).owner, 0);
     bench.now += 61_000 * MS;
     assert_eq!(bench.symphony.age(bench.now), 2);

@@ -56,6 +56,13 @@ struct flow_key {
 	__u32 dest_qpn;
 };
 
+/* Says of a known flow what `edges` says of a new one, so that the latter need not be asked. */
+struct flow {
+	__u32 slot;
+	__u16 job;		/* slot */
+	__u16 reserved;
+};
+
 enum step_source {
 	STEP_MESSAGE,
 	STEP_PSN,
@@ -114,8 +121,7 @@ struct flow_state {
 	__u32 resyncs;
 	__u32 last_tick;		/* of the last packet, for ageing */
 
-	__u16 job;			/* slot */
-	__u16 reserved[3];
+	__u32 reserved[2];		/* up to a cache line */
 };
 
 #define PSN_BITS	24

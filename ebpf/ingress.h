@@ -13,19 +13,19 @@
 #include "track.h"
 
 /* Gives a new flow the slot at the head of the queue; NULL when there is none. */
-static __always_inline __u32 *new_flow(const struct flow_key *key, __u16 job)
+static __always_inline struct flow *new_flow(const struct flow_key *key, __u16 job)
 {
-	struct flow_state *flow;
-	__u32 slot;
+	struct flow new = { .job = job };
+	struct flow_state *state;
 
-	if (bpf_map_pop_elem(&free_slots, &slot))
+	if (bpf_map_pop_elem(&free_slots, &new.slot))
 		return NULL;
-	flow = bpf_map_lookup_elem(&flow_state, &slot);
-	if (flow)
-		*flow = (struct flow_state){ .job = job };
+	state = bpf_map_lookup_elem(&flow_state, &new.slot);
+	if (state)
+		*state = (struct flow_state){};
 	/* Another CPU may have been faster. */
-	if (bpf_map_update_elem(&flows, key, &slot, BPF_NOEXIST))
-		bpf_map_push_elem(&free_slots, &slot, 0);
+	if (bpf_map_update_elem(&flows, key, &new, BPF_NOEXIST))
+		bpf_map_push_elem(&free_slots, &new.slot, 0);
 	return bpf_map_lookup_elem(&flows, key);
 }
 
@@ -65,50 +65,56 @@ static __always_inline void track(const struct roce *roce, struct stats *count, 
 		.tick = meta->received_at >> TICK_SHIFT,
 		.data = is_in(roce->opcode, OPS_REQUEST_DATA),
 	};
-	struct flow_state *flow;
+	struct flow_state *state;
 	struct job_state *job;
+	struct flow *flow;
 	struct edge *edge;
-	__u32 *slot, job_slot;
+	__u32 job_slot;
 
 	if (!p.data && !has(&p, OP_READ_REQUEST | OPS_ATOMIC)) {
 		count->not_data++;
 		return;
 	}
 
-	edge = bpf_map_lookup_elem(&edges, &roce->key.edge);
-	if (!edge)
-		goto not_of_a_job;
-	job_slot = edge->job;
+	/* A flow goes when its job does. So the second table is for new flows only. */
+	flow = bpf_map_lookup_elem(&flows, &roce->key);
+	if (flow) {
+		job_slot = flow->job;
+	} else {
+		edge = bpf_map_lookup_elem(&edges, &roce->key.edge);
+		if (!edge)
+			goto not_of_a_job;
+		job_slot = edge->job;
+	}
 	job = bpf_map_lookup_elem(&job_state, &job_slot);
 	p.job = bpf_map_lookup_elem(&jobs, &job_slot);
 	if (!job || !p.job || !p.job->enabled)
 		goto not_of_a_job;
 
-	slot = bpf_map_lookup_elem(&flows, &roce->key);
-	if (!slot) {
+	if (!flow) {
 		if (!p.data)
 			goto not_of_a_job;
-		slot = new_flow(&roce->key, job_slot);
+		flow = new_flow(&roce->key, job_slot);
 	}
-	flow = slot ? bpf_map_lookup_elem(&flow_state, slot) : NULL;
-	if (!flow) {
+	state = flow ? bpf_map_lookup_elem(&flow_state, &flow->slot) : NULL;
+	if (!state) {
 		count->flows_full++;
 		return;
 	}
-	flow->last_tick = p.tick;
+	state->last_tick = p.tick;
 	meta->job = job_slot;
-	meta->flow = *slot;
+	meta->flow = flow->slot;
 
 	if (p.data)
 		p.generation = activity(job, p.tick, p.job->idle_ticks);
-	switch (psn(flow, &p)) {
+	switch (psn(state, &p)) {
 	case IN_ORDER:
 		count->in_order++;
 		p.advance = true;
 		break;
 	case RESYNC:
 		count->resync++;
-		flow->resyncs++;
+		state->resyncs++;
 		p.advance = true;
 		break;
 	case OLD:
@@ -120,9 +126,9 @@ static __always_inline void track(const struct roce *roce, struct stats *count, 
 	}
 	if (!p.data)
 		return;
-	newest(flow, roce->psn);
-	count_packet(flow, &p);
-	step(flow, job, &p, count, meta);
+	newest(state, roce->psn);
+	count_packet(state, &p);
+	step(state, job, &p, count, meta);
 	return;
 
 not_of_a_job:

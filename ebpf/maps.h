@@ -30,7 +30,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_FLOWS);
 	__type(key, struct flow_key);
-	__type(value, __u32);
+	__type(value, struct flow);
 } flows SEC(".maps");
 
 /* Flow slots to give out, in this order. Filled by userspace. */

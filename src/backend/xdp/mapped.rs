@@ -44,6 +44,7 @@ plain! {
     edge_key = 32,
     edge = 4,
     flow_key = 36,
+    flow = 8,
     job_config = 24,
     flow_state = 64,
     job_state = 24,

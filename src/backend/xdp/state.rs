@@ -98,15 +98,14 @@ impl Kernel {
     pub fn flows(&self) -> Vec<Flow> {
         let table = &self.skel.maps.flows;
         let read = |bytes: Vec<u8>| {
-            let slot = table.lookup(&bytes, MapFlags::ANY).ok()??;
-            let slot = u32::from_ne_bytes(slot.try_into().ok()?);
+            let types::flow { slot, job, .. } = types::flow::from_bytes(&table.lookup(&bytes, MapFlags::ANY).ok()??)?;
             let key = types::flow_key::from_bytes(&bytes)?;
             let raw = self.flow_state.read(slot as usize)?;
             Some(Flow {
                 src: key.edge.src,
                 dst: key.edge.dst,
                 dest_qpn: key.dest_qpn,
-                job: raw.job,
+                job,
                 slot,
                 last_tick: raw.last_tick,
                 state: registers(&raw),

@@ -1,6 +1,8 @@
 //! The parser: bytes into a [`Phv`], as a Tofino's parser would: IPv4 without options, at most two VLAN tags, BTH and at
 //! most 20 bytes of extension headers. What it does not understand is not an error: such a packet is forwarded by L2.
 
+use std::net::Ipv4Addr;
+
 use super::Nanos;
 use super::drop_reason::DropReason;
 use super::phv::{IpAddress, L3, Phv, PortId, Roce, VlanTags};
@@ -69,8 +71,8 @@ fn headers<'a>(bytes: &'a [u8], phv: &mut Phv) -> Result<&'a [u8], DropReason> {
 fn l3_ipv4<'a>(phv: &mut Phv, bytes: &'a [u8]) -> Option<&'a [u8]> {
     let ip = ipv4::Packet::new_checked(bytes).ok().filter(|ip| ip.header_len() == ipv4::HEADER_LEN)?;
     phv.l3 = L3::Ipv4;
-    phv.src = mapped(ip.src().octets());
-    phv.dst = mapped(ip.dst().octets());
+    phv.src = mapped(ip.src());
+    phv.dst = mapped(ip.dst());
     phv.dscp = ip.tos() >> 2;
     phv.ecn = ip.ecn();
     phv.ttl = ip.ttl();
@@ -111,10 +113,10 @@ fn roce(datagram: &[u8]) -> Option<Roce> {
     })
 }
 
-/// `::ffff:a.b.c.d`
+/// `::ffff:a.b.c.d`, written as two words: what reads it next reads words.
 #[inline]
-fn mapped([a, b, c, d]: [u8; 4]) -> IpAddress {
-    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]
+fn mapped(address: Ipv4Addr) -> IpAddress {
+    (0xffff_0000_0000 | u128::from(address.to_bits())).to_be_bytes()
 }
 
 #[cfg(test)]

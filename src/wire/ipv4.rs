@@ -163,7 +163,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
     pub fn set_ce(&mut self) -> bool {
         let markable = self.ecn().is_ect();
         if markable {
-            self.replace(field::VERSION_IHL, field::TOS, self.tos() | Ecn::Ce as u8);
+            self.replace(field::VERSION_IHL, |word| word | Ecn::Ce as u16);
         }
         markable
     }
@@ -173,18 +173,18 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Packet<T> {
     pub fn decrement_ttl(&mut self) -> bool {
         let alive = self.ttl() > 0;
         if alive {
-            self.replace(field::TTL, field::TTL, self.ttl() - 1);
+            self.replace(field::TTL, |word| word - 0x100);
         }
         alive
     }
 
-    /// Replaces one byte of the 16-bit word at `word` and updates the checksum by it.
+    /// Changes the 16-bit word at `at` and updates the checksum by it.
     #[inline]
-    fn replace(&mut self, word: usize, byte: usize, value: u8) {
-        let (checksum, old) = (self.checksum(), be16(self.data(), word));
+    fn replace(&mut self, at: usize, change: impl FnOnce(u16) -> u16) {
+        let (checksum, old) = (self.checksum(), be16(self.data(), at));
+        let new = change(old);
         let data = self.buffer.as_mut();
-        data[byte] = value;
-        let new = be16(data, word);
+        put(data, at, &new.to_be_bytes());
         put(data, field::CHECKSUM, &checksum::update(checksum, old, new).to_be_bytes());
     }
 }

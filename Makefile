@@ -12,6 +12,7 @@ help:
 
 demo: setup
 	$(CARGO) build --release --locked
+	@[ "$$(id -u)" = 0 ] || { echo "make demo: it is built, and needs root to run: sudo target/release/symphony demo $(DEMO_ARGS)" >&2; exit 1; }
 	target/release/symphony demo $(DEMO_ARGS)
 
 # End-to-end cases go last, as they tell least about where something is wrong.

@@ -24,7 +24,7 @@ fail() {
 
 cleanup() {
 	[ -z "$switch_pid" ] || kill "$switch_pid" 2>/dev/null || true
-	"$scripts/down.sh" || true
+	[ "$(id -u)" != 0 ] || "$scripts/down.sh" || true
 	rm -rf "$work"
 }
 

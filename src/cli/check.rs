@@ -48,7 +48,7 @@ fn configuration(path: &Path) -> anyhow::Result<Vec<Finding>> {
     };
     let mut findings = vec![Finding::ok(
         "configuration",
-        format!("{}: {} ports, {} jobs", config.name, config.switch.ports.len(), config.jobs.len()),
+        format!("{}: {}, {}", config.name, plural(config.switch.ports.len(), "port"), plural(config.jobs.len(), "job")),
     )];
     if config.switch.ports.len() < 2 {
         let message = "fewer than 2 ports: there is nowhere to forward to";
@@ -57,6 +57,11 @@ fn configuration(path: &Path) -> anyhow::Result<Vec<Finding>> {
     findings.extend(short_steps(&config));
     findings.extend(machine::interfaces(&config.interfaces, &config.jobs));
     Ok(findings)
+}
+
+/// Such as `2 ports`.
+fn plural(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Jobs whose steps are too short for DCQCN to follow: below 4 R marking helps nobody and may harm.
@@ -101,7 +106,7 @@ fn text(findings: &[Finding], colour: bool) -> String {
     }
     let count = |status| findings.iter().filter(|finding| finding.status == status).count();
     let (failures, warnings) = (count(Severity::Failure), count(Severity::Warning));
-    lines.push(format!("{failures} failures, {warnings} warnings"));
+    lines.push(format!("{}, {}", plural(failures, "failure"), plural(warnings, "warning")));
     lines.join("\n")
 }
 
@@ -126,7 +131,7 @@ mod tests {
     fn cures_stand_below_what_they_cure() {
         let findings = [Finding::ok("a", "fine"), Finding::failure("longer", "broken", "mend it")];
         let expected =
-            "ok       a       fine\nFAILURE  longer  broken\n                 -> mend it\n1 failures, 0 warnings";
+            "ok       a       fine\nFAILURE  longer  broken\n                 -> mend it\n1 failure, 0 warnings";
         assert_eq!(text(&findings, false), expected);
     }
 }

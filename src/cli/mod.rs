@@ -84,10 +84,11 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
     };
     done.unwrap_or_else(|error| {
+        let text = reason(&error);
         if json {
-            print_error(&format!("{error:#}"));
+            print_error(&text);
         }
-        let _ = writeln!(io::stderr(), "symphony: {error:#}");
+        let _ = writeln!(io::stderr(), "symphony: {text}");
         ExitCode::from(COULD_NOT_RUN)
     })
 }
@@ -120,6 +121,19 @@ pub fn load_config(path: &Path, purpose: Purpose) -> anyhow::Result<Config> {
     Ok(Config::load(path, purpose)?)
 }
 
+/// An error and its causes, without those that the text before names already.
+fn reason(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text += &format!(": {cause}");
+        }
+    }
+    text
+}
+
 fn print_error(error: &str) {
     let _ = print_json(&serde_json::json!({ "version": 1, "error": error })); // the text on stderr and the status remain
 }
@@ -131,5 +145,14 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn a_cause_is_not_said_twice() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let plain = anyhow::Error::from(denied()).context("cannot read it");
+        assert_eq!(reason(&plain), "cannot read it: permission denied");
+        let named = anyhow::Error::from(denied()).context("cannot read it: permission denied. Are you root?");
+        assert_eq!(reason(&named), "cannot read it: permission denied. Are you root?");
     }
 }

@@ -107,6 +107,9 @@ fn summary(report: &Report) -> String {
     for (reason, packets) in &report.drops {
         let _ = writeln!(out, "dropped    {packets}  {reason}");
     }
+    if !report.by_opcode.is_empty() {
+        out.push_str("\n   packets  opcode\n");
+    }
     for (opcode, packets) in &report.by_opcode {
         let opcode = Opcode(u8::from_str_radix(opcode, 16).unwrap_or_default());
         let _ = writeln!(out, "{packets:>10}  {opcode}");

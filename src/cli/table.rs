@@ -21,8 +21,9 @@ fn cell(value: Option<&Value>) -> String {
     match value {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Bool(flag)) => if *flag { "yes" } else { "no" }.into(),
+        Some(Value::Number(number)) if number.is_f64() => format!("{:.1}", number.as_f64().unwrap_or_default()),
+        Some(Value::Null) | None => "-".into(),
         Some(other) => other.to_string(),
-        None => "-".into(),
     }
 }
 
@@ -52,6 +53,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_is_not_there_is_a_dash_and_a_fraction_has_one_digit() {
+        let objects = json!([{ "ms": 1623.224473, "error": null }]);
+        let table = Table::of_objects(&objects, &[("ms", "/ms"), ("error", "/error")]);
+        assert_eq!(table.to_string(), "    ms  error\n1623.2  -");
+    }
 
     #[test]
     fn columns_are_aligned_and_numbers_stand_to_the_right() {

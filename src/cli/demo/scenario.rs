@@ -157,7 +157,7 @@ mod tests {
         for rate_bps in [100_000_000, 200_000_000, 400_000_000] {
             let scenario = Scenario { rate_bps };
             let step_ms = scenario.step_bytes() as f64 * 8e3 / rate_bps as f64;
-            assert!((55.9..=56.0).contains(&step_ms), "{step_ms}");
+            assert!((55.8..=56.0).contains(&step_ms), "{step_ms}");
         }
         let scenario = Scenario { rate_bps: RATE_BPS };
         let recovery_ms = scenario.parameters("symphony", 0.0).recovery_ns as f64 / 1e6;

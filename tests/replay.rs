@@ -244,6 +244,44 @@ fn queues_mark_data_that_is_ecn_capable_and_nothing_else() {
     assert_eq!(by_comment("red").zip(by_comment("both")).map(|(red, both)| red + both), red.as_u64());
 }
 
+/// Two flows of the ring at ports that are too slow for both: one does its six steps at an even pace, the other only two,
+/// in bursts and always behind. No RED.
+#[test]
+fn the_flow_that_is_ahead_is_marked_and_the_one_behind_is_not() {
+    const MS: u64 = 1_000_000;
+    let dir = TempDir::new().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (input, out, config) = (path("in.pcapng"), path("out.pcapng"), path("c.toml"));
+    let text = std::fs::read_to_string(data("ring4_v4_slow.toml")).expect("readable");
+    std::fs::write(&config, text.replace("kmax = \"64KB\", pmax = 0.2", "kmax = \"1MB\", pmax = 0.0"))
+        .expect("written");
+
+    let ring = frames("ring4_v4_16k_bridge.pcap");
+    let flow = |last: u8, data: bool| {
+        ring.iter().filter(move |frame| frame[29] == last && sound(frame).opcode.is_request_data() == data)
+    };
+    let mut sent: Vec<(u64, &Vec<u8>)> = (1..=4).filter_map(|rank| Some((0, flow(rank, false).next()?))).collect();
+    let start = 200 * MS; // after more than `idle`: the job is armed
+    sent.extend(flow(1, true).zip(0..).map(|(frame, n)| (start + n * MS, frame)));
+    sent.extend(flow(2, true).take(32).zip(0..).map(|(frame, n)| (start + (20 + n / 16 * 40) * MS + n, frame)));
+    sent.sort_by_key(|(at, _)| *at);
+    let mut writer = Writer::new(std::fs::File::create(&input).expect("a file"), ["wire"]).expect("written");
+    for (at, frame) in sent {
+        writer.packet(at, 0, Direction::Inbound, frame.len() as u32, frame, "").expect("written");
+    }
+    writer.finish().expect("written");
+
+    let report = report(Path::new(&input), &["--config", &config, "--write", &out]);
+    assert_eq!(report["jobs"], json!([{ "job": 1, "min_step": 2, "max_step": 6 }]));
+    let mut marked = [0; 5];
+    for packet in read(Path::new(&out)) {
+        marked[usize::from(packet.data[29])] += u64::from(sound(&packet.data).ecn == Ecn::Ce);
+    }
+    assert!(marked[1] > 10, "{marked:?}");
+    assert_eq!(marked, [0, marked[1], 0, 0, 0]);
+    assert_eq!(report["marks"], json!({ "red": 0, "symphony": marked[1] }));
+}
+
 #[test]
 fn a_switch_with_symphony_off_marks_as_one_without_it() {
     let dir = TempDir::new().expect("a directory");

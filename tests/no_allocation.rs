@@ -1,39 +1,13 @@
 //! In its steady state the switch allocates nothing.
 
-#![allow(unsafe_code)] // an allocator that counts has to be one
-
 #[path = "../bench/common/mod.rs"]
 mod common;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "common/allocations.rs"]
+mod counting;
 
 use common::{Rig, forward, symphony};
+use counting::allocations;
 use symphony::dataplane::Function;
-
-struct Counting;
-
-thread_local! {
-    /// By thread: the test harness allocates on threads of its own.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is handed to `System`; the counter is a plain cell that does not allocate.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps `alloc`'s contract, which is `System`'s too.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: `ptr` came from `System` with this layout.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Allocations during 100000 packets, and extra marks.
 fn steady_state(functions: impl Function, flows: u32) -> (u64, u64) {
@@ -42,11 +16,11 @@ fn steady_state(functions: impl Function, flows: u32) -> (u64, u64) {
         rig.step();
     }
     let dropped = rig.switch.counters().conservation.dropped;
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     for _ in 0..100_000 {
         rig.step();
     }
-    let counted = ALLOCATIONS.get() - before;
+    let counted = allocations() - before;
     assert!(rig.switch.counters().conservation.holds());
     assert_eq!(rig.switch.counters().conservation.dropped, dropped);
     assert!(rig.switch.counters().marks().red > 0, "RED is at work");
@@ -55,9 +29,9 @@ fn steady_state(functions: impl Function, flows: u32) -> (u64, u64) {
 
 #[test]
 fn the_counter_counts() {
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     drop(std::hint::black_box(vec![1u8]));
-    assert_eq!(ALLOCATIONS.get() - before, 1);
+    assert_eq!(allocations() - before, 1);
 }
 
 #[test]

@@ -1,38 +1,14 @@
 //! Endpoints allocate nothing for a packet: once a job is under way, thousands of packets pass without one allocation.
 
-#![allow(unsafe_code)] // an allocator that counts has to be one
+#[path = "common/allocations.rs"]
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
+use counting::allocations;
 use symphony::roce::{Config, Endpoint, Outcome};
 use symphony::wire::roce::Repr;
-
-struct Counting;
-
-thread_local! {
-    /// By thread: the test harness allocates on threads of its own.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises about `layout` are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `alloc` above with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn packets_cost_no_allocation() {
@@ -60,11 +36,11 @@ fn packets_cost_no_allocation() {
             to.on_packet(now, &repr, &payloads[slot][..repr.payload_len], packets.is_multiple_of(1000));
         }
         if before.is_none() && packets > 20_000 {
-            before = Some(ALLOCATIONS.get());
+            before = Some(allocations());
         }
     }
     assert!(packets > 150_000, "{packets}");
-    assert_eq!(ALLOCATIONS.get() - before.unwrap(), 0);
+    assert_eq!(allocations() - before.unwrap(), 0);
     for endpoint in &mut endpoints {
         assert_eq!(endpoint.verify(), Ok(()));
         assert!(endpoint.counters().cnps_received > 0);

@@ -353,8 +353,10 @@ fn ring(texts: &[String], key: &Key) -> Result<Vec<IpAddr>, Wrong> {
     let mut seen = HashMap::new();
     for (rank, text) in texts.iter().enumerate() {
         let key = key.index(rank);
-        let address: IpAddr =
-            text.parse().map_err(|_| key.wrong(format!("{text:?} is no IP address; write 10.0.0.1 or fd00::1")))?;
+        let address = text
+            .parse::<IpAddr>()
+            .map_err(|_| key.wrong(format!("{text:?} is no IP address; write 10.0.0.1 or fd00::1")))?;
+        let address = address.to_canonical(); // ::ffff:10.0.0.1 is 10.0.0.1, here and in the kernel
         if address.is_unspecified() || address.is_multicast() {
             return Err(key.wrong(format!("{address} is no host's address")));
         }

@@ -167,6 +167,10 @@ fn errors_name_the_place_the_key_the_value_and_the_cure() {
             job("[[job]]\nring = ['10.0.0.9', '10.0.0.1', '10.0.0.2']"),
             "job[1].ring[1]: jobs 1 and 2 both claim the edge 10.0.0.1 -> 10.0.0.2",
         ),
+        (
+            job("[[job]]\nring = ['::ffff:10.0.0.1', '::ffff:10.0.0.2']"),
+            "job[1].ring[0]: jobs 1 and 2 both claim the edge 10.0.0.1 -> 10.0.0.2",
+        ),
         (format!("{switch}[[job]]\nring = ['10.0.0.1']"), "job[0].ring: 1 address(es); a ring has at least 2 ranks"),
         (
             format!("{switch}[[job]]\nring = ['10.0.0.1', '10.0.0.300']"),

@@ -63,8 +63,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(wrong) => {
             if json && wrong.use_stderr() {
-                let text = wrong.to_string();
-                print_error(text.lines().next().unwrap_or_default().trim_start_matches("error: "));
+                print_error(&first_paragraph(&wrong.to_string()));
             }
             let _ = wrong.print(); // a closed stderr leaves nobody to tell
             return ExitCode::from(if wrong.use_stderr() { COULD_NOT_RUN } else { 0 });
@@ -121,6 +120,12 @@ pub fn load_config(path: &Path, purpose: Purpose) -> anyhow::Result<Config> {
     Ok(Config::load(path, purpose)?)
 }
 
+/// What clap says before the usage, in one line.
+fn first_paragraph(text: &str) -> String {
+    let lines: Vec<_> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
+}
+
 /// An error and its causes, without those that the text before names already.
 fn reason(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -145,6 +150,12 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_arguments_are_told_in_one_line_with_what_is_missing() {
+        let missing = Cli::try_parse_from(["symphony", "run"]).err().map(|wrong| first_paragraph(&wrong.to_string()));
+        assert_eq!(missing.as_deref(), Some("the following required arguments were not provided: --config <FILE>"));
     }
 
     #[test]

@@ -189,6 +189,7 @@ fn config(args: &Args, rank: u32) -> anyhow::Result<Config> {
     };
     let chunk = args.bytes.0.div_ceil(u64::from(pieces) * u64::from(args.channels.max(1))).next_multiple_of(4);
     let line_rate_bps = pick(&args.line_rate, rank, args.ring.len(), "--line-rate")?.0;
+    ensure!(line_rate_bps > 0, "--line-rate 0: sends nothing; use for instance 200Mbit");
     let fastest = args.line_rate.iter().map(|rate| rate.0).max().unwrap_or(0);
     let scale = args.scale.unwrap_or((NOMINAL_RATE_BPS / fastest as f64).max(1e-3));
     ensure!(scale.is_finite() && (1e-3..=1e6).contains(&scale), "--scale {scale}: use 0.001 to 1000000");

@@ -76,18 +76,42 @@ pub fn symphony() -> Symphony {
     symphony
 }
 
-/// Frames in fixed memory; the handle is a number.
-pub struct Buffers(Vec<Vec<u8>>);
+/// Room for the headers of one frame.
+const HEADERS: usize = 128;
+
+/// Frames in fixed memory; the handle is a number. Only headers have room of their own, and what follows them passes for
+/// payload: a driver hands frames over with their headers in the cache, and nobody in the pipeline reads payload.
+pub struct Buffers {
+    memory: Vec<u8>,
+    frame_bytes: usize,
+}
+
+impl Buffers {
+    /// `count` frames with the headers of `frame(number)`, all of one length.
+    fn new(count: u32, frame: impl Fn(u32) -> Vec<u8>) -> Self {
+        let frame_bytes = frame(0).len();
+        let mut buffers = Buffers { memory: vec![0; count as usize * HEADERS + frame_bytes], frame_bytes };
+        for number in 0..count {
+            buffers.set_headers(number, &frame(number));
+        }
+        buffers
+    }
+
+    fn set_headers(&mut self, number: u32, frame: &[u8]) {
+        let mut handle = number;
+        self.bytes_mut(&mut handle)[..HEADERS].copy_from_slice(&frame[..HEADERS]);
+    }
+}
 
 impl Frames for Buffers {
     type Handle = u32;
 
     fn bytes<'a>(&'a self, frame: &'a u32) -> &'a [u8] {
-        &self.0[*frame as usize]
+        &self.memory[*frame as usize * HEADERS..][..self.frame_bytes]
     }
 
     fn bytes_mut<'a>(&'a mut self, frame: &'a mut u32) -> &'a mut [u8] {
-        &mut self.0[*frame as usize]
+        &mut self.memory[*frame as usize * HEADERS..][..self.frame_bytes]
     }
 
     fn replicate(&mut self, _: &u32) -> Option<u32> {
@@ -122,7 +146,7 @@ impl<F: Function> Rig<F> {
         };
         let mut rig = Rig {
             switch: Switch::new(&config(), functions),
-            frames: Buffers((0..buffers).map(|buffer| packet(buffer % flows)).collect()),
+            frames: Buffers::new(buffers, |buffer| packet(buffer % flows)),
             route: (0..buffers).map(route).collect(),
             psn: vec![0; flows as usize],
             next: 0,
@@ -142,9 +166,9 @@ impl<F: Function> Rig<F> {
             let mut hello = packet(rank);
             hello[..6].fill(0xff);
             hello[23] = 1; // not UDP
-            let buffer = std::mem::replace(&mut self.frames.0[0], hello);
+            self.frames.set_headers(0, &hello);
             self.switch.receive((rank % u32::from(PORTS)) as PortId, self.now, 0, &mut self.frames, &mut NoTrace);
-            self.frames.0[0] = buffer;
+            self.frames.set_headers(0, &packet(0));
         }
         for port in 0..PORTS {
             while self.switch.dequeue(port, self.now, &mut self.frames, &mut NoTrace).is_some() {}
@@ -162,7 +186,8 @@ impl<F: Function> Rig<F> {
         let (flow, from, to) = self.route[buffer];
         let alone = self.psn.len() == 1;
         let psn = &mut self.psn[flow as usize];
-        let bytes = &mut self.frames.0[buffer];
+        let mut handle = buffer as u32;
+        let bytes = self.frames.bytes_mut(&mut handle);
         bytes[15] = 0x6a;
         // BTH behind 42 bytes: steps of PACKETS_PER_STEP packets. The payload of zeros passes for RETH and immediate.
         bytes[42] = match *psn % PACKETS_PER_STEP {

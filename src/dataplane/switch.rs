@@ -271,11 +271,11 @@ impl<F: Function, H> Switch<F, H> {
         true
     }
 
-    fn admit(&self, port: PortId, bytes: u32) -> Result<(), DropReason> {
+    fn admit(&self, port: PortId, phv: &Phv) -> Result<(), DropReason> {
         if !self.up.contains(port) {
             return Err(DropReason::PortDown);
         }
-        self.traffic_manager.admit(port, bytes)
+        self.traffic_manager.admit(port, phv.is_priority(), phv.frame_bytes)
     }
 
     #[inline]
@@ -288,7 +288,7 @@ impl<F: Function, H> Switch<F, H> {
         frames: &mut impl Frames<Handle = H>,
         trace: &mut T,
     ) {
-        match self.admit(port, phv.frame_bytes) {
+        match self.admit(port, phv) {
             Ok(()) => {
                 let depth_bytes = self.traffic_manager.enqueue(port, now, phv, frame);
                 self.counters.conservation.queued += 1;
@@ -316,7 +316,7 @@ impl<F: Function, H> Switch<F, H> {
             self.counters.conservation.replicas += 1;
             // Asked before the copy is made: a full queue costs no frame.
             let replica =
-                self.admit(port, phv.frame_bytes).and_then(|()| frames.replicate(&frame).ok_or(DropReason::NoFrame));
+                self.admit(port, phv).and_then(|()| frames.replicate(&frame).ok_or(DropReason::NoFrame));
             match replica {
                 Ok(replica) => self.enqueue(now, port, phv, replica, frames, trace),
                 Err(reason) => self.count_drop(reason, trace),

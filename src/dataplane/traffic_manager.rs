@@ -95,16 +95,18 @@ impl<H> TrafficManager<H> {
         }
     }
 
-    /// Whether a packet of `bytes` may be put into a queue of `port`.
+    /// Whether a packet of `bytes` may be put into a queue of `port`. A full data queue does not keep priority packets out:
+    /// without ACKs and CNPs nobody would slow down.
     ///
     /// # Errors
     /// The reason to drop it: no such port, the shared buffer or the port's own is full.
     #[inline]
-    pub fn admit(&self, port: PortId, bytes: u32) -> Result<(), DropReason> {
+    pub fn admit(&self, port: PortId, is_priority: bool, bytes: u32) -> Result<(), DropReason> {
         let own = self.ports.get(usize::from(port)).ok_or(DropReason::PortDown)?;
+        let data_bytes = if is_priority { 0 } else { own.data.bytes };
         if self.used_bytes + u64::from(bytes) > self.buffer_bytes {
             Err(DropReason::BufferFull)
-        } else if own.data.bytes + own.priority.bytes + u64::from(bytes) > own.buffer_bytes {
+        } else if data_bytes + own.priority.bytes + u64::from(bytes) > own.buffer_bytes {
             Err(DropReason::TailDrop)
         } else {
             Ok(())
@@ -347,15 +349,17 @@ mod tests {
         let config = |own| PortConfig { buffer_bytes: own, ..port(RATE) };
         let mut tm: TrafficManager<u32> =
             TrafficManager::new(&SwitchConfig { buffer_bytes: 2500, seed: 1, ports: vec![config(1500), config(1500)] });
-        assert_eq!(tm.admit(0, 1501), Err(DropReason::TailDrop));
-        assert_eq!(tm.admit(0, 1500), Ok(()));
+        assert_eq!(tm.admit(0, false, 1501), Err(DropReason::TailDrop));
+        assert_eq!(tm.admit(0, false, 1500), Ok(()));
         tm.enqueue(0, 0, &phv(1000, false), 1);
         tm.enqueue(0, 0, &phv(400, true), 2);
-        assert_eq!(tm.admit(0, 101), Err(DropReason::TailDrop), "both queues count");
-        assert_eq!(tm.admit(0, 100), Ok(()));
-        assert_eq!(tm.admit(1, 1101), Err(DropReason::BufferFull));
-        assert_eq!(tm.admit(1, 1100), Ok(()));
-        assert_eq!(tm.admit(2, 1), Err(DropReason::PortDown));
+        assert_eq!(tm.admit(0, false, 101), Err(DropReason::TailDrop), "both queues count");
+        assert_eq!(tm.admit(0, true, 1100), Ok(()), "data does not keep acknowledgements out");
+        assert_eq!(tm.admit(0, true, 1101), Err(DropReason::TailDrop), "but they are limited too");
+        assert_eq!(tm.admit(0, false, 100), Ok(()));
+        assert_eq!(tm.admit(1, true, 1101), Err(DropReason::BufferFull));
+        assert_eq!(tm.admit(1, false, 1100), Ok(()));
+        assert_eq!(tm.admit(2, false, 1), Err(DropReason::PortDown));
         assert_eq!((tm.depth_bytes(0), tm.max_depth_bytes(0)), (1000, 1000), "of the data queue");
         assert_eq!(tm.flush_one(0), Some(2));
         assert_eq!(tm.flush_one(0), Some(1));

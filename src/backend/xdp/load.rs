@@ -28,7 +28,7 @@ pub enum LoadError {
     Permission,
     /// The kernel does not take the program.
     #[error(
-        "the kernel ({release}) refuses the XDP program: {source:#}; Linux 5.15 or newer with CONFIG_BPF_SYSCALL and \
+        "the kernel ({release}) refuses the XDP program: {source:#}; Linux 5.18 or newer with CONFIG_BPF_SYSCALL and \
          CONFIG_XDP_SOCKETS is needed\n{log}"
     )]
     Refused {

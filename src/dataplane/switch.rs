@@ -315,8 +315,7 @@ impl<F: Function, H> Switch<F, H> {
         for next in rest {
             self.counters.conservation.replicas += 1;
             // Asked before the copy is made: a full queue costs no frame.
-            let replica =
-                self.admit(port, phv).and_then(|()| frames.replicate(&frame).ok_or(DropReason::NoFrame));
+            let replica = self.admit(port, phv).and_then(|()| frames.replicate(&frame).ok_or(DropReason::NoFrame));
             match replica {
                 Ok(replica) => self.enqueue(now, port, phv, replica, frames, trace),
                 Err(reason) => self.count_drop(reason, trace),

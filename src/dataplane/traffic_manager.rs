@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(tm.flush_one(0), Some(2));
         assert_eq!(tm.flush_one(0), Some(1));
         assert_eq!(tm.flush_one(0), None);
-        assert_eq!(tm.admit(1, 1500), Ok(()), "room is given back");
+        assert_eq!(tm.admit(1, false, 1500), Ok(()), "room is given back");
         assert_eq!((tm.depth_bytes(0), tm.max_depth_bytes(0), tm.backlog()), (0, 1000, PortSet::default()));
     }
 
@@ -464,7 +464,7 @@ mod tests {
                 now += wait;
                 let model = &mut models[usize::from(port)];
                 if is_enqueue {
-                    prop_assert_eq!(tm.admit(port, bytes), Ok(()));
+                    prop_assert_eq!(tm.admit(port, is_priority, bytes), Ok(()));
                     tm.enqueue(port, now, &phv(bytes, is_priority), frame);
                     let queue = if is_priority { &mut model.priority } else { &mut model.data };
                     queue.push_back((now, bytes, frame));

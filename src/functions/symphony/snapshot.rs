@@ -65,7 +65,7 @@ pub struct FlowView {
     pub step: u32,
     /// Progress in 1/256 steps.
     pub progress: u32,
-    /// Whether it takes part in the job's minimum.
+    /// Whether it takes part in the job's minimum: it has sent data since the counters last restarted.
     pub takes_part: bool,
 }
 
@@ -96,11 +96,8 @@ impl FlowView {
             resyncs: state.resyncs.into(),
             step,
             progress: progress(job, step, packets),
-            takes_part: match state.requests.kind {
-                Kind::Ring => true,
-                Kind::Unknown => state.steps.generation != 0, // in its first message
-                Kind::Plain => false,
-            },
+            // Queue pairs of an earlier run do not count as laggards.
+            takes_part: current && state.requests.kind != Kind::Plain,
         }
     }
 }

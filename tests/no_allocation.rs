@@ -13,12 +13,14 @@ use symphony::dataplane::Function;
 fn steady_state(functions: impl Function, flows: u32) -> (u64, u64) {
     let mut rig = Rig::new(functions, flows);
     for _ in 0..10_000 {
-        rig.step();
+        rig.arrive(1);
+        rig.process();
     }
     let dropped = rig.switch.counters().conservation.dropped;
     let before = allocations();
     for _ in 0..100_000 {
-        rig.step();
+        rig.arrive(1);
+        rig.process();
     }
     let counted = allocations() - before;
     assert!(rig.switch.counters().conservation.holds());

@@ -12,9 +12,11 @@ use symphony::wire::roce::Repr;
 
 pub const PORTS: u16 = 4;
 pub const PATH_MTU: usize = 1024;
+/// Packets that a driver hands over together.
+pub const BATCH: usize = 64;
 
 /// Packets that wait at each port: 64 KB, so that RED draws for every packet and Symphony's queue test holds.
-const STANDING: u64 = 64;
+const STANDING: usize = 64;
 const BETWEEN_PACKETS_NS: Nanos = 100;
 const RANKS: u32 = 64;
 const PACKETS_PER_STEP: u32 = 16;
@@ -78,28 +80,23 @@ pub fn symphony() -> Symphony {
 
 /// Room for the headers of one frame.
 const HEADERS: usize = 128;
+/// Frames in memory: more than wait at all ports together, a power of two.
+const BUFFERS: u32 = 1024;
 
 /// Frames in fixed memory; the handle is a number. Only headers have room of their own, and what follows them passes for
-/// payload: a driver hands frames over with their headers in the cache, and nobody in the pipeline reads payload.
+/// payload, which nobody in the pipeline reads.
 pub struct Buffers {
     memory: Vec<u8>,
     frame_bytes: usize,
 }
 
 impl Buffers {
-    /// `count` frames with the headers of `frame(number)`, all of one length.
-    fn new(count: u32, frame: impl Fn(u32) -> Vec<u8>) -> Self {
-        let frame_bytes = frame(0).len();
-        let mut buffers = Buffers { memory: vec![0; count as usize * HEADERS + frame_bytes], frame_bytes };
-        for number in 0..count {
-            buffers.set_headers(number, &frame(number));
-        }
-        buffers
+    fn new(frame_bytes: usize) -> Self {
+        Buffers { memory: vec![0; BUFFERS as usize * HEADERS + frame_bytes], frame_bytes }
     }
 
-    fn set_headers(&mut self, number: u32, frame: &[u8]) {
-        let mut handle = number;
-        self.bytes_mut(&mut handle)[..HEADERS].copy_from_slice(&frame[..HEADERS]);
+    fn headers(&mut self, number: u32) -> &mut [u8] {
+        &mut self.memory[number as usize * HEADERS..][..HEADERS]
     }
 }
 
@@ -125,36 +122,46 @@ impl Frames for Buffers {
     fn free(&mut self, _: u32) {}
 }
 
+/// A flow as its sender sees it.
+struct Flow {
+    headers: [u8; HEADERS],
+    psn: u32,
+    from: PortId,
+    to: PortId,
+}
+
 /// A switch in its steady state.
 pub struct Rig<F> {
     pub switch: Switch<F, u32>,
     frames: Buffers,
-    /// Per buffer: its flow, and the flow's ports.
-    route: Vec<(u32, PortId, PortId)>,
-    psn: Vec<u32>,
-    next: usize,
+    flows: Vec<Flow>,
+    /// What has come in and was not processed yet: frame, ingress port, egress port.
+    batch: Vec<(u32, PortId, PortId)>,
+    next: u32,
     now: Nanos,
 }
 
 impl<F: Function> Rig<F> {
     /// `flows` is a power of two.
     pub fn new(functions: F, flows: u32) -> Self {
-        let buffers = flows.max(1024);
-        let route = |buffer: u32| {
-            let flow = buffer % flows;
-            (flow, (flow % u32::from(PORTS)) as PortId, ((flow + 1) % u32::from(PORTS)) as PortId)
+        let flow = |flow: u32| {
+            let mut headers = [0; HEADERS];
+            headers.copy_from_slice(&packet(flow)[..HEADERS]);
+            let port = |rank: u32| (rank % u32::from(PORTS)) as PortId;
+            Flow { headers, psn: 0, from: port(flow), to: port(flow + 1) }
         };
         let mut rig = Rig {
             switch: Switch::new(&config(), functions),
-            frames: Buffers::new(buffers, |buffer| packet(buffer % flows)),
-            route: (0..buffers).map(route).collect(),
-            psn: vec![0; flows as usize],
+            frames: Buffers::new(packet(0).len()),
+            flows: (0..flows).map(flow).collect(),
+            batch: Vec::with_capacity(BATCH),
             next: 0,
             now: IDLE_NS * 10,
         };
         rig.learn();
-        let used: std::collections::BTreeSet<_> = rig.route.iter().map(|(_, _, to)| *to).collect();
-        for _ in 0..STANDING * used.len() as u64 {
+        let used: std::collections::BTreeSet<_> = rig.flows.iter().map(|flow| flow.to).collect();
+        for _ in 0..STANDING * used.len() {
+            rig.arrive(1);
             rig.receive();
         }
         rig
@@ -163,53 +170,60 @@ impl<F: Function> Rig<F> {
     /// Makes every rank known to a learning bridge.
     fn learn(&mut self) {
         for rank in 0..RANKS {
-            let mut hello = packet(rank);
+            let hello = self.frames.headers(0);
+            hello.copy_from_slice(&packet(rank)[..HEADERS]);
             hello[..6].fill(0xff);
             hello[23] = 1; // not UDP
-            self.frames.set_headers(0, &hello);
             self.switch.receive((rank % u32::from(PORTS)) as PortId, self.now, 0, &mut self.frames, &mut NoTrace);
-            self.frames.set_headers(0, &packet(0));
         }
         for port in 0..PORTS {
             while self.switch.dequeue(port, self.now, &mut self.frames, &mut NoTrace).is_some() {}
         }
     }
 
-    /// Takes in the next packet; returns the port that it goes to.
-    #[inline]
-    fn receive(&mut self) -> PortId {
-        // An odd multiplier visits every buffer once a round, in an order that no prefetcher guesses. It is a round
-        // before a buffer comes again; its last packet has long left the queue.
-        let buffer = self.next.wrapping_mul(0x9e37_79b1) & (self.route.len() - 1);
-        self.next += 1;
-        self.now += BETWEEN_PACKETS_NS;
-        let (flow, from, to) = self.route[buffer];
-        let alone = self.psn.len() == 1;
-        let psn = &mut self.psn[flow as usize];
-        let mut handle = buffer as u32;
-        let bytes = self.frames.bytes_mut(&mut handle);
-        bytes[15] = 0x6a;
-        // BTH behind 42 bytes: steps of PACKETS_PER_STEP packets. The payload of zeros passes for RETH and immediate.
-        bytes[42] = match *psn % PACKETS_PER_STEP {
-            0 => Opcode::WRITE_FIRST,
-            n if n + 1 == PACKETS_PER_STEP => Opcode::WRITE_LAST_IMM,
-            _ => Opcode::WRITE_MIDDLE,
+    /// What a driver does: the next `packets` packets are in frames, their headers just written. At most [`BATCH`].
+    pub fn arrive(&mut self, packets: usize) {
+        for _ in 0..packets {
+            let number = self.next % BUFFERS;
+            // An odd multiplier visits every flow once a round, in an order that no predictor guesses.
+            let flow = self.next.wrapping_mul(0x9e37_79b1) as usize & (self.flows.len() - 1);
+            self.next = self.next.wrapping_add(1);
+            let alone = self.flows.len() == 1;
+            let sender = &mut self.flows[flow];
+            let headers = self.frames.headers(number);
+            headers.copy_from_slice(&sender.headers);
+            // BTH behind 42 bytes: steps of PACKETS_PER_STEP packets. The payload of zeros passes for RETH and immediate.
+            headers[42] = match sender.psn % PACKETS_PER_STEP {
+                0 => Opcode::WRITE_FIRST,
+                n if n + 1 == PACKETS_PER_STEP => Opcode::WRITE_LAST_IMM,
+                _ => Opcode::WRITE_MIDDLE,
+            }
+            .0;
+            headers[51..54].copy_from_slice(&sender.psn.to_be_bytes()[1..]);
+            // Flow 0 does not get on: it lags, all others lead and pass through every test.
+            if flow != 0 || alone {
+                sender.psn = (sender.psn + 1) & 0xff_ffff;
+            }
+            self.batch.push((number, sender.from, sender.to));
         }
-        .0;
-        bytes[51..54].copy_from_slice(&psn.to_be_bytes()[1..]);
-        // Flow 0 does not get on: it lags, all others lead and pass through every test.
-        if flow != 0 || alone {
-            *psn = (*psn + 1) & 0xff_ffff;
-        }
-        self.switch.receive(from, self.now, buffer as u32, &mut self.frames, &mut NoTrace);
-        to
     }
 
-    /// One packet in, one packet out.
+    /// Takes in what arrived.
+    fn receive(&mut self) {
+        for (frame, from, _) in self.batch.drain(..) {
+            self.now += BETWEEN_PACKETS_NS;
+            self.switch.receive(from, self.now, frame, &mut self.frames, &mut NoTrace);
+        }
+    }
+
+    /// The pipeline's work for what arrived: each packet in, and one out of the port that it goes to.
     #[inline]
-    pub fn step(&mut self) {
-        let port = self.receive();
-        let departure = self.switch.dequeue(port, self.now, &mut self.frames, &mut NoTrace);
-        assert!(departure.is_some());
+    pub fn process(&mut self) {
+        for (frame, from, to) in self.batch.drain(..) {
+            self.now += BETWEEN_PACKETS_NS;
+            self.switch.receive(from, self.now, frame, &mut self.frames, &mut NoTrace);
+            let departure = self.switch.dequeue(to, self.now, &mut self.frames, &mut NoTrace);
+            assert!(departure.is_some());
+        }
     }
 }

@@ -22,12 +22,11 @@ impl Worker {
         match command {
             Command::AddJob(job) => self.add_job(&job, now)?,
             Command::RemoveJob(id) => {
-                let symphony = &mut self.switch.functions_mut().0;
-                let slot = symphony.job_slot(id);
-                symphony.remove_job(id).map_err(|error| error.to_string())?;
-                if let Some(slot) = slot {
+                // The kernel side first: it is the one that may refuse.
+                if let Some(slot) = self.switch.functions().0.job_slot(id) {
                     self.kernel.remove_job(slot).map_err(|error| error.to_string())?;
                 }
+                self.switch.functions_mut().0.remove_job(id).map_err(|error| error.to_string())?;
             }
             Command::EnableJob(id, enabled) => {
                 let symphony = &mut self.switch.functions_mut().0;

@@ -17,7 +17,7 @@ demo: setup
 
 # End-to-end cases go last, as they tell least about where something is wrong.
 test: setup lint
-	$(CARGO) test --locked
+	$(CARGO) test --locked --no-fail-fast
 	netns-scripts/run-all.sh
 
 bench: setup

@@ -11,7 +11,7 @@ use symphony::dataplane::Function;
 
 /// Allocations during 100000 packets, and extra marks.
 fn steady_state(functions: impl Function, flows: u32) -> (u64, u64) {
-    let mut rig = Rig::new(functions, flows);
+    let mut rig = Rig::new(functions, flows, false);
     for _ in 0..10_000 {
         rig.arrive(1);
         rig.process();

@@ -4,7 +4,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use symphony::dataplane::{Frames, Function, Nanos, NoTrace, PortConfig, PortId, Red, Switch, SwitchConfig};
+use symphony::dataplane::{
+    Bridged, Frames, Function, Nanos, NoTrace, PortConfig, PortId, Red, Roce, Step, Switch, SwitchConfig, parse_l2_l3,
+};
 use symphony::functions::forward::{Forward, ForwardConfig};
 use symphony::functions::symphony::{Job, Parameters, StepSource, Symphony};
 use symphony::wire::Opcode;
@@ -130,20 +132,32 @@ struct Flow {
     to: PortId,
 }
 
+/// A frame that has come in.
+#[derive(Clone, Copy)]
+struct Arrival {
+    frame: u32,
+    from: PortId,
+    to: PortId,
+    /// What the kernel side says of it, where there is one.
+    tracked: Option<(Bridged, Roce)>,
+}
+
 /// A switch in its steady state.
 pub struct Rig<F> {
     pub switch: Switch<F, u32>,
     frames: Buffers,
     flows: Vec<Flow>,
-    /// What has come in and was not processed yet: frame, ingress port, egress port.
-    batch: Vec<(u32, PortId, PortId)>,
+    /// What has come in and was not processed yet.
+    batch: Vec<Arrival>,
+    /// Whether packets come with what tracking in the kernel found, as they do live.
+    kernel_tracks: bool,
     next: u32,
     now: Nanos,
 }
 
 impl<F: Function> Rig<F> {
     /// `flows` is a power of two.
-    pub fn new(functions: F, flows: u32) -> Self {
+    pub fn new(functions: F, flows: u32, kernel_tracks: bool) -> Self {
         let flow = |flow: u32| {
             let mut headers = [0; HEADERS];
             headers.copy_from_slice(&packet(flow)[..HEADERS]);
@@ -155,6 +169,7 @@ impl<F: Function> Rig<F> {
             frames: Buffers::new(packet(0).len()),
             flows: (0..flows).map(flow).collect(),
             batch: Vec::with_capacity(BATCH),
+            kernel_tracks,
             next: 0,
             now: IDLE_NS * 10,
         };
@@ -162,7 +177,7 @@ impl<F: Function> Rig<F> {
         let used: std::collections::BTreeSet<_> = rig.flows.iter().map(|flow| flow.to).collect();
         for _ in 0..STANDING * used.len() {
             rig.arrive(1);
-            rig.receive();
+            rig.receive(|_, _| ());
         }
         rig
     }
@@ -193,37 +208,61 @@ impl<F: Function> Rig<F> {
             let headers = self.frames.headers(number);
             headers.copy_from_slice(&sender.headers);
             // BTH behind 42 bytes: steps of PACKETS_PER_STEP packets. The payload of zeros passes for RETH and immediate.
-            headers[42] = match sender.psn % PACKETS_PER_STEP {
+            let opcode = match sender.psn % PACKETS_PER_STEP {
                 0 => Opcode::WRITE_FIRST,
                 n if n + 1 == PACKETS_PER_STEP => Opcode::WRITE_LAST_IMM,
                 _ => Opcode::WRITE_MIDDLE,
-            }
-            .0;
+            };
+            headers[42] = opcode.0;
             headers[51..54].copy_from_slice(&sender.psn.to_be_bytes()[1..]);
+            let tracked = self.kernel_tracks.then(|| {
+                let progress = sender.psn * 256 / PACKETS_PER_STEP;
+                let (flow, lead) = (flow as u32, progress as i32);
+                let bridged = Bridged {
+                    tracked: true,
+                    step: Step::Data,
+                    armed: true,
+                    flow,
+                    progress,
+                    lead,
+                    ..Default::default()
+                };
+                (bridged, Roce { opcode, psn: sender.psn, ..Roce::default() })
+            });
             // Flow 0 does not get on: it lags, all others lead and pass through every test.
             if flow != 0 || alone {
                 sender.psn = (sender.psn + 1) & 0xff_ffff;
             }
-            self.batch.push((number, sender.from, sender.to));
+            self.batch.push(Arrival { frame: number, from: sender.from, to: sender.to, tracked });
         }
     }
 
-    /// Takes in what arrived.
-    fn receive(&mut self) {
-        for (frame, from, _) in self.batch.drain(..) {
+    /// Takes in what arrived; `then` follows each packet, with the switch and the port that the packet goes to.
+    #[inline]
+    fn receive(&mut self, mut then: impl FnMut(&mut Self, PortId)) {
+        for i in 0..self.batch.len() {
+            let Arrival { frame, from, to, tracked } = self.batch[i];
             self.now += BETWEEN_PACKETS_NS;
-            self.switch.receive(from, self.now, frame, &mut self.frames, &mut NoTrace);
+            match tracked {
+                None => self.switch.receive(from, self.now, frame, &mut self.frames, &mut NoTrace),
+                Some((bridged, roce)) => {
+                    let mut phv = parse_l2_l3(self.frames.bytes(&frame), from, self.now).expect("a sound frame");
+                    phv.bridged = bridged;
+                    phv.roce = Some(roce);
+                    self.switch.ingress(self.now, phv, frame, &mut self.frames, &mut NoTrace);
+                }
+            }
+            then(self, to);
         }
+        self.batch.clear();
     }
 
     /// The pipeline's work for what arrived: each packet in, and one out of the port that it goes to.
     #[inline]
     pub fn process(&mut self) {
-        for (frame, from, to) in self.batch.drain(..) {
-            self.now += BETWEEN_PACKETS_NS;
-            self.switch.receive(from, self.now, frame, &mut self.frames, &mut NoTrace);
-            let departure = self.switch.dequeue(to, self.now, &mut self.frames, &mut NoTrace);
+        self.receive(|rig, to| {
+            let departure = rig.switch.dequeue(to, rig.now, &mut rig.frames, &mut NoTrace);
             assert!(departure.is_some());
-        }
+        });
     }
 }

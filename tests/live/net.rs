@@ -1,6 +1,5 @@
 //! A switch and its hosts, each in a network namespace of its own; all gone when dropped.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
 use std::process::{Child, Command, Output, Stdio};
@@ -8,8 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sched::{CloneFlags, setns};
 use serde_json::Value;
+use symphony::backend::host::netns;
 
 /// Namespaces: one for the switch with interfaces `p1`, `p2`, .., one for each host with `eth0`.
 pub struct Net {
@@ -62,9 +61,9 @@ impl Net {
         host: usize,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> thread::JoinHandle<T> {
-        let path = format!("/run/netns/{}", self.host(host));
+        let name = self.host(host);
         thread::spawn(move || {
-            setns(File::open(path).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+            netns::enter(&name).unwrap();
             work()
         })
     }

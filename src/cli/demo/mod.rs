@@ -109,7 +109,7 @@ fn straggler_3(demo: &mut Demo<'_>, args: &Args) -> Result<ExitCode> {
             let seed = args.seed + u64::from(repeat);
             let paired = runs.get("symphony").and_then(|runs| runs.last());
             let result = match (arm, paired) {
-                ("blind", Some(paired)) => demo.blind(seed, paired.clone())?,
+                ("blind", Some(paired)) => demo.blind(seed, paired)?,
                 _ => demo.run(arm, seed)?,
             };
             runs.entry(arm).or_default().push(result);
@@ -182,7 +182,7 @@ impl Demo<'_> {
     }
 
     /// A blind run whose extra marks match those of the paired symphony run, as far as there is time to try again.
-    fn blind(&mut self, seed: u64, paired: RunResult) -> Result<RunResult> {
+    fn blind(&mut self, seed: u64, paired: &RunResult) -> Result<RunResult> {
         if self.coin == 0.0 {
             self.coin = paired.lead_tests as f64 / paired.job_packets.max(1) as f64;
         }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Demo;
 use super::live::RunSettings;
 use super::report::RunResult;
-use super::scenario::{PATH_MTU, RATE_BPS, address, whole_packets};
+use super::scenario::{PATH_MTU, RATE_BPS, Scenario, address, whole_packets};
 use crate::backend::host::ServerSpec;
 use crate::dataplane::{Conservation, Marks, Nanos};
 use crate::functions::symphony::Job;
@@ -83,7 +83,7 @@ pub fn run(demo: &Demo<'_>, seed: u64, mut progress: impl FnMut(String)) -> Resu
         verified: true,
     };
     for paper_lag_ms in LAGS_MS {
-        let lag_ns = (paper_lag_ms * 1_000_000) as f64 * 50.0 / SHORTER as f64;
+        let lag_ns = (paper_lag_ms * 1_000_000) as f64 * Scenario { rate_bps: RATE_BPS }.scale() / SHORTER as f64;
         let mut arms = Vec::new();
         for arm in ARMS {
             progress(format!("lag {:.0} ms: {arm}", lag_ns / 1e6));

@@ -7,4 +7,5 @@ mod clock;
 pub mod host;
 pub mod live;
 pub mod replay;
+pub mod sim;
 pub mod xdp;

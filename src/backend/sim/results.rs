@@ -1,0 +1,86 @@
+//! What one run found.
+
+use std::collections::BTreeMap;
+
+use crate::dataplane::{Conservation, Marks, Nanos};
+
+/// One run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Results {
+    /// In the order of the setup.
+    pub jobs: Vec<JobResults>,
+    /// Bytes in the fullest data queue that a switch port ever had.
+    pub max_queue_bytes: u64,
+    /// How long data queues were, at each packet that left one: packets by depth in units of [`DEPTH_BUCKET_BYTES`], the
+    /// last bucket open.
+    pub queue_depths: Vec<u64>,
+    /// Marks set by all switches.
+    pub marks: Marks,
+    /// Data packets of jobs that passed an egress stage, and how often the lead test held.
+    pub job_packets: u64,
+    /// See `job_packets`.
+    pub lead_tests: u64,
+    /// Lead at each data packet of a job at an egress stage: packets by quarter steps, the last bucket open.
+    pub leads: Vec<u64>,
+    /// CNPs that hosts sent.
+    pub cnps: u64,
+    /// Packets sent again.
+    pub retransmissions: u64,
+    /// PFC pauses sent.
+    pub pfc_pauses: u64,
+    /// Drops by reason.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// Summed over all switches.
+    pub conservation: Conservation,
+    /// Bytes of payload that ring jobs delivered in order.
+    pub delivered_bytes: u64,
+    /// Packets at one hop, and host timers.
+    pub events: u64,
+    /// Simulated time at the end.
+    pub end_ns: Nanos,
+}
+
+/// Width of a bucket of [`Results::queue_depths`].
+pub const DEPTH_BUCKET_BYTES: u64 = 10_000;
+/// Buckets of [`Results::queue_depths`].
+pub const DEPTH_BUCKETS: usize = 64;
+/// Buckets of [`Results::leads`], a quarter of a step each.
+pub const LEAD_BUCKETS: usize = 64;
+
+/// One job.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobResults {
+    /// As the setup says.
+    pub class: String,
+    /// When its first rank began.
+    pub start_ns: Nanos,
+    /// When its last rank had all; `None`: the run was given up before.
+    pub finish_ns: Option<Nanos>,
+    /// When each rank completed each step, in order.
+    pub steps: Vec<Vec<Nanos>>,
+}
+
+impl JobResults {
+    /// Job completion time.
+    pub fn jct_ns(&self) -> Option<Nanos> {
+        Some(self.finish_ns? - self.start_ns)
+    }
+
+    /// Spread of the job, in steps: most completed steps of a rank less fewest. Mean over time and maximum.
+    pub fn spread(&self) -> (f64, u32) {
+        let mut times: Vec<(Nanos, usize)> =
+            self.steps.iter().enumerate().flat_map(|(rank, steps)| steps.iter().map(move |&at| (at, rank))).collect();
+        times.sort_unstable();
+        let mut done = vec![0u32; self.steps.len()];
+        let (mut area, mut most, mut since) = (0.0, 0, self.start_ns);
+        for (at, rank) in times {
+            let spread = done.iter().max().unwrap_or(&0) - done.iter().min().unwrap_or(&0);
+            area += f64::from(spread) * at.saturating_sub(since) as f64;
+            most = most.max(spread);
+            since = since.max(at);
+            done[rank] += 1;
+        }
+        let time = since.saturating_sub(self.start_ns);
+        (if time == 0 { 0.0 } else { area / time as f64 }, most)
+    }
+}

@@ -20,7 +20,7 @@ fn traffic_manager(c: &mut Criterion) {
             group.bench_function(BenchmarkId::new(line, standing), |b| {
                 b.iter(|| {
                     now += 1000;
-                    if tm.admit(0, phv.is_priority(), phv.frame_bytes).is_ok() {
+                    if tm.admit(0, &phv).is_ok() {
                         tm.enqueue(0, now, &phv, 0);
                     }
                     tm.dequeue(0, now)

@@ -118,6 +118,7 @@ proptest! {
             rate_bps,
             buffer_bytes: buffer_bytes / 2,
             red: Some(Red { kmin_bytes: 50, kmax_bytes: 300, pmax: 0.5 }),
+            pfc: None,
         };
         let config = SwitchConfig {
             buffer_bytes,

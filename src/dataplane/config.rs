@@ -12,6 +12,63 @@ pub struct Red {
     pub pmax: f64,
 }
 
+/// Priority flow control (IEEE 802.1Qbb) of a port's neighbour, by what the switch holds of the data that came in by the
+/// port. Acknowledgements and CNPs are of another class, which is never paused and not accounted for.
+///
+/// A packet is booked as reserve, else as shared up to the threshold, else as headroom. The neighbour is paused once there
+/// is headroom in use or as much shared as the threshold, and resumed once there is neither headroom in use nor more
+/// shared than `resume_offset_bytes` below the threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pfc {
+    /// How much the port may hold as shared.
+    pub threshold: PfcThreshold,
+    /// What the port may hold besides.
+    pub reserve_bytes: u64,
+    /// Room for the packet that crosses the threshold and for what is on its way until the pause works: the round trip at
+    /// line rate, and a packet of maximal length at either end.
+    pub headroom_bytes: u64,
+    /// How far below the threshold the neighbour is resumed.
+    pub resume_offset_bytes: u64,
+}
+
+/// The threshold of [`Pfc`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PfcThreshold {
+    /// The same at all times.
+    Static {
+        /// The threshold.
+        xoff_bytes: u64,
+    },
+    /// A share of what is left: the switch's buffer without all reserves and headrooms and without what all ports hold as
+    /// shared now, over 2^`shift` (Choudhury and Hahne 1998, with alpha 2^-`shift`).
+    Dynamic {
+        /// Divides by 2^`shift`.
+        shift: u8,
+    },
+}
+
+impl Pfc {
+    /// Pauses when the port holds `xoff_bytes` or more and resumes at `xon_bytes` or less.
+    pub const fn fixed(xoff_bytes: u64, xon_bytes: u64, headroom_bytes: u64) -> Pfc {
+        Pfc {
+            threshold: PfcThreshold::Static { xoff_bytes },
+            reserve_bytes: 0,
+            headroom_bytes,
+            resume_offset_bytes: xoff_bytes.saturating_sub(xon_bytes),
+        }
+    }
+
+    /// A dynamic threshold with the reserve and the resume offset of HPCC's ns-3 model: 4096 and 3072 bytes.
+    pub const fn dynamic(shift: u8, headroom_bytes: u64) -> Pfc {
+        Pfc {
+            threshold: PfcThreshold::Dynamic { shift },
+            reserve_bytes: 4096,
+            headroom_bytes,
+            resume_offset_bytes: 3072,
+        }
+    }
+}
+
 /// One port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PortConfig {
@@ -23,6 +80,9 @@ pub struct PortConfig {
     pub buffer_bytes: u64,
     /// ECN marking; `None` for none.
     pub red: Option<Red>,
+    /// Flow control of the neighbour; `None` for none. With it, `buffer_bytes` of the ports that they leave by do not limit
+    /// the data that comes in here: only this and the switch's buffer do.
+    pub pfc: Option<Pfc>,
 }
 
 /// The switch.

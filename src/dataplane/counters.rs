@@ -90,6 +90,8 @@ pub struct PortCounters {
     pub tx_bytes: u64,
     /// Marks on packets that left here.
     pub marks: Marks,
+    /// Times that the port's neighbour was told to pause its data ([`Pfc`](super::Pfc)).
+    pub pfc_pauses: u64,
 }
 
 /// All counters of a switch.

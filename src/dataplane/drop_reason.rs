@@ -38,6 +38,8 @@ drop_reasons! {
     TailDrop = "tail_drop",
     /// The buffer that all ports share is full.
     BufferFull = "buffer_full",
+    /// The headroom of the ingress port is full: its neighbour sent on although it was paused, or too much was on its way.
+    HeadroomFull = "headroom_full",
     /// No free frame for a replica of a flooded or multicast packet, or for one that a function emits.
     NoFrame = "no_frame",
     /// The egress port is down or gone.

@@ -11,6 +11,7 @@ mod frames;
 mod function;
 mod line;
 mod parser;
+mod pfc;
 mod phv;
 mod red;
 mod register;
@@ -19,7 +20,7 @@ mod tables;
 mod trace;
 mod traffic_manager;
 
-pub use config::{PortConfig, Red, SwitchConfig};
+pub use config::{Pfc, PfcThreshold, PortConfig, Red, SwitchConfig};
 pub use counters::{Conservation, Counters, Drops, Marks, PortCounters};
 pub use deparser::deparse;
 pub use drop_reason::DropReason;

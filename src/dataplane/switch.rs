@@ -108,7 +108,8 @@ impl<F: Function, H> Switch<F, H> {
         self.drop(frame, reason, frames, trace);
     }
 
-    /// When the next packet of `port` departs: [`Switch::dequeue`] from then on has one. `None` when nothing is queued.
+    /// When the next packet of `port` departs: [`Switch::dequeue`] from then on has one. `None` when nothing is queued,
+    /// or nothing but data at a port that is paused.
     pub fn next_departure(&self, port: PortId) -> Option<Nanos> {
         self.traffic_manager.next_departure(port)
     }
@@ -208,6 +209,25 @@ impl<F: Function, H> Switch<F, H> {
         }
     }
 
+    /// Pauses or resumes the data of `port`, as its neighbour asks (802.1Qbb); acknowledgements and CNPs go on. Data that
+    /// waited departs at `now` or later once resumed. As with packets, what is due is taken out before.
+    pub fn pause(&mut self, port: PortId, now: Nanos, paused: bool) {
+        self.traffic_manager.pause(port, now, paused);
+    }
+
+    /// Whom to tell to pause or to resume, since the last call: pairs of a port, whose neighbour to tell, and whether it is
+    /// to pause. Asked after each packet put in or taken out; nothing without [`Pfc`](super::Pfc).
+    #[inline]
+    pub fn take_pauses(&mut self) -> impl Iterator<Item = (PortId, bool)> + use<F, H> {
+        let (changed, paused) = self.traffic_manager.take_pauses();
+        for port in paused.iter() {
+            if let Some(counters) = self.counters.ports.get_mut(usize::from(port)) {
+                counters.pfc_pauses += 1;
+            }
+        }
+        changed.iter().map(move |port| (port, paused.contains(port)))
+    }
+
     /// Drops all that waits for `port`, as [`DropReason::PortDown`].
     pub fn flush_port<T: Tracer>(&mut self, port: PortId, frames: &mut impl Frames<Handle = H>, trace: &mut T) {
         while let Some(frame) = self.traffic_manager.flush_one(port) {
@@ -275,7 +295,7 @@ impl<F: Function, H> Switch<F, H> {
         if !self.up.contains(port) {
             return Err(DropReason::PortDown);
         }
-        self.traffic_manager.admit(port, phv.is_priority(), phv.frame_bytes)
+        self.traffic_manager.admit(port, phv)
     }
 
     #[inline]
@@ -375,7 +395,8 @@ mod tests {
     }
 
     fn switch(red: Option<Red>) -> Switch<Marker, ()> {
-        let port = PortConfig { name: "p".into(), rate_bps: Some(8_000_000_000), buffer_bytes: 1_000_000, red };
+        let port =
+            PortConfig { name: "p".into(), rate_bps: Some(8_000_000_000), buffer_bytes: 1_000_000, red, pfc: None };
         Switch::new(&SwitchConfig { buffer_bytes: 1_000_000, seed: 1, ports: vec![port] }, Marker)
     }
 

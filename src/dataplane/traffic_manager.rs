@@ -8,6 +8,9 @@
 //! rate, and what is chosen and marked is what would have been in time. For this to be exact a driver takes out what is
 //! due ([`TrafficManager::dequeue`] with the new `now`) before it puts packets in at that `now`. A port without a rate
 //! sends as fast as the driver polls: there, a packet departs when it is polled.
+//!
+//! A port that its neighbour has paused (802.1Qbb) holds its data queue back, and data that waited departs no earlier than
+//! the resume. What is to be told to the neighbours is [`IngressAccounting`]'s.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -16,6 +19,7 @@ use super::Nanos;
 use super::config::{PortConfig, SwitchConfig};
 use super::drop_reason::DropReason;
 use super::line::Line;
+use super::pfc::IngressAccounting;
 use super::phv::{Phv, PortId, PortSet};
 use super::red::RedCurve;
 
@@ -44,6 +48,7 @@ pub struct TrafficManager<H> {
     buffer_bytes: u64,
     used_bytes: u64,
     ports: Vec<Port>,
+    pfc: Option<IngressAccounting>,
     backlog: PortSet,
     slab: Vec<Slot<H>>,
     free: u32,
@@ -79,8 +84,13 @@ struct Port {
     rng: ChaCha8Rng,
     priority: Queue,
     data: Queue,
+    /// When data may depart: [`PAUSED`], or since the last resume.
+    data_from: Nanos,
     max_depth_bytes: u64,
 }
+
+/// No time at all.
+const PAUSED: Nanos = Nanos::MAX;
 
 impl<H> TrafficManager<H> {
     /// Empty queues for the ports of `config`.
@@ -89,24 +99,33 @@ impl<H> TrafficManager<H> {
             buffer_bytes: config.buffer_bytes,
             used_bytes: 0,
             ports: config.ports.iter().zip(0..).map(|(port, number)| Port::new(port, config.seed, number)).collect(),
+            pfc: IngressAccounting::new(config),
             backlog: PortSet::default(),
             slab: Vec::new(),
             free: NIL,
         }
     }
 
-    /// Whether a packet of `bytes` may be put into a queue of `port`. A full data queue does not keep priority packets out:
-    /// without ACKs and CNPs nobody would slow down.
+    /// Whether a packet may be put into a queue of `port`. A full data queue does not keep priority packets out: without
+    /// ACKs and CNPs nobody would slow down. Data that came in by a port with PFC is limited there, not here.
     ///
     /// # Errors
-    /// The reason to drop it: no such port, the shared buffer or the port's own is full.
+    /// The reason to drop it: no such port, the shared buffer, the port's own or the ingress port's headroom is full.
     #[inline]
-    pub fn admit(&self, port: PortId, is_priority: bool, bytes: u32) -> Result<(), DropReason> {
+    pub fn admit(&self, port: PortId, phv: &Phv) -> Result<(), DropReason> {
         let own = self.ports.get(usize::from(port)).ok_or(DropReason::PortDown)?;
-        let data_bytes = if is_priority { 0 } else { own.data.bytes };
+        let (bytes, is_priority) = (phv.frame_bytes, phv.is_priority());
         if self.used_bytes + u64::from(bytes) > self.buffer_bytes {
-            Err(DropReason::BufferFull)
-        } else if data_bytes + own.priority.bytes + u64::from(bytes) > own.buffer_bytes {
+            return Err(DropReason::BufferFull);
+        }
+        if let Some(pfc) = &self.pfc
+            && !is_priority
+            && let Some(admitted) = pfc.admits(phv.ingress_port, bytes)
+        {
+            return if admitted { Ok(()) } else { Err(DropReason::HeadroomFull) };
+        }
+        let data_bytes = if is_priority { 0 } else { own.data.bytes };
+        if data_bytes + own.priority.bytes + u64::from(bytes) > own.buffer_bytes {
             Err(DropReason::TailDrop)
         } else {
             Ok(())
@@ -136,7 +155,13 @@ impl<H> TrafficManager<H> {
             }
         };
         let own = &mut self.ports[usize::from(port)];
-        let queue = if phv.is_priority() { &mut own.priority } else { &mut own.data };
+        let is_priority = phv.is_priority();
+        if let Some(pfc) = &mut self.pfc
+            && !is_priority
+        {
+            pfc.add(phv.ingress_port, phv.frame_bytes);
+        }
+        let queue = if is_priority { &mut own.priority } else { &mut own.data };
         if queue.head == NIL {
             queue.head = index;
             queue.head_at = now;
@@ -151,7 +176,8 @@ impl<H> TrafficManager<H> {
         own.data.bytes
     }
 
-    /// When the next packet of `port` may depart: a dequeue from then on returns one. `None` when its queues are empty.
+    /// When the next packet of `port` may depart: a dequeue from then on returns one. `None` when its queues are empty,
+    /// or the port is paused and only data waits.
     #[inline]
     pub fn next_departure(&self, port: PortId) -> Option<Nanos> {
         self.ports.get(usize::from(port))?.next_departure()
@@ -185,7 +211,25 @@ impl<H> TrafficManager<H> {
         self.pop(port, is_priority).map(|(_, frame)| frame)
     }
 
-    /// Ports with packets in their queues.
+    /// Pauses or resumes the data queue of `port` for its neighbour, at `now`. As with packets put in, what is due before is
+    /// to be taken out before.
+    pub fn pause(&mut self, port: PortId, now: Nanos, paused: bool) {
+        let Some(own) = self.ports.get_mut(usize::from(port)) else { return };
+        if paused {
+            own.data_from = PAUSED;
+        } else if own.data_from == PAUSED {
+            own.data_from = now;
+        }
+    }
+
+    /// Since the last call: the ports whose neighbours are to be told to pause or to resume their data, and those of them
+    /// that are to pause. Both empty without PFC.
+    #[inline]
+    pub fn take_pauses(&mut self) -> (PortSet, PortSet) {
+        self.pfc.as_mut().map_or_else(Default::default, IngressAccounting::take_changes)
+    }
+
+    /// Ports with packets in their queues, paused ones included.
     #[inline]
     pub fn backlog(&self) -> PortSet {
         self.backlog
@@ -222,6 +266,11 @@ impl<H> TrafficManager<H> {
         let bytes = u64::from(slot.phv.frame_bytes);
         queue.bytes -= bytes;
         self.used_bytes -= bytes;
+        if let Some(pfc) = &mut self.pfc
+            && !is_priority
+        {
+            pfc.remove(slot.phv.ingress_port, slot.phv.frame_bytes);
+        }
         if let Some(head) = self.slab.get(queue.head as usize) {
             queue.head_at = head.enqueued_at;
         } else if own.data.head == own.priority.head {
@@ -250,13 +299,15 @@ impl Port {
             rng,
             priority: Queue::EMPTY,
             data: Queue::EMPTY,
+            data_from: 0,
             max_depth_bytes: 0,
         }
     }
 
     #[inline]
     fn next_departure(&self) -> Option<Nanos> {
-        let head_at = match (self.priority.head_at(), self.data.head_at()) {
+        let data_at = self.data.head_at().map(|at| at.max(self.data_from)).filter(|at| *at != PAUSED);
+        let head_at = match (self.priority.head_at(), data_at) {
             (Some(priority), Some(data)) => priority.min(data),
             (priority, data) => priority.or(data)?,
         };
@@ -282,7 +333,7 @@ mod tests {
 
     /// 8 Gbit/s: one nanosecond a byte.
     fn port(rate_bps: Option<u64>) -> PortConfig {
-        PortConfig { name: "p".into(), rate_bps, buffer_bytes: 1_000_000, red: None }
+        PortConfig { name: "p".into(), rate_bps, buffer_bytes: 1_000_000, red: None, pfc: None }
     }
 
     fn manager(ports: Vec<PortConfig>) -> TrafficManager<u32> {
@@ -349,22 +400,22 @@ mod tests {
         let config = |own| PortConfig { buffer_bytes: own, ..port(RATE) };
         let mut tm: TrafficManager<u32> =
             TrafficManager::new(&SwitchConfig { buffer_bytes: 2500, seed: 1, ports: vec![config(1500), config(1500)] });
-        assert_eq!(tm.admit(0, false, 1501), Err(DropReason::TailDrop));
-        assert_eq!(tm.admit(0, true, 1501), Err(DropReason::TailDrop));
-        assert_eq!(tm.admit(0, false, 1500), Ok(()));
+        assert_eq!(tm.admit(0, &phv(1501, false)), Err(DropReason::TailDrop));
+        assert_eq!(tm.admit(0, &phv(1501, true)), Err(DropReason::TailDrop));
+        assert_eq!(tm.admit(0, &phv(1500, false)), Ok(()));
         tm.enqueue(0, 0, &phv(1000, false), 1);
         tm.enqueue(0, 0, &phv(400, true), 2);
-        assert_eq!(tm.admit(0, false, 101), Err(DropReason::TailDrop), "both queues count");
-        assert_eq!(tm.admit(0, true, 1100), Ok(()), "data does not keep acknowledgements out");
-        assert_eq!(tm.admit(0, false, 100), Ok(()));
-        assert_eq!(tm.admit(1, true, 1101), Err(DropReason::BufferFull));
-        assert_eq!(tm.admit(1, false, 1100), Ok(()));
-        assert_eq!(tm.admit(2, false, 1), Err(DropReason::PortDown));
+        assert_eq!(tm.admit(0, &phv(101, false)), Err(DropReason::TailDrop), "both queues count");
+        assert_eq!(tm.admit(0, &phv(1100, true)), Ok(()), "data does not keep acknowledgements out");
+        assert_eq!(tm.admit(0, &phv(100, false)), Ok(()));
+        assert_eq!(tm.admit(1, &phv(1101, true)), Err(DropReason::BufferFull));
+        assert_eq!(tm.admit(1, &phv(1100, false)), Ok(()));
+        assert_eq!(tm.admit(2, &phv(1, false)), Err(DropReason::PortDown));
         assert_eq!((tm.depth_bytes(0), tm.max_depth_bytes(0)), (1000, 1000), "of the data queue");
         assert_eq!(tm.flush_one(0), Some(2));
         assert_eq!(tm.flush_one(0), Some(1));
         assert_eq!(tm.flush_one(0), None);
-        assert_eq!(tm.admit(1, false, 1500), Ok(()), "room is given back");
+        assert_eq!(tm.admit(1, &phv(1500, false)), Ok(()), "room is given back");
         assert_eq!((tm.depth_bytes(0), tm.max_depth_bytes(0), tm.backlog()), (0, 1000, PortSet::default()));
     }
 
@@ -464,7 +515,7 @@ mod tests {
                 now += wait;
                 let model = &mut models[usize::from(port)];
                 if is_enqueue {
-                    prop_assert_eq!(tm.admit(port, is_priority, bytes), Ok(()));
+                    prop_assert_eq!(tm.admit(port, &phv(bytes, is_priority)), Ok(()));
                     tm.enqueue(port, now, &phv(bytes, is_priority), frame);
                     let queue = if is_priority { &mut model.priority } else { &mut model.data };
                     queue.push_back((now, bytes, frame));

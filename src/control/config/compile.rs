@@ -107,6 +107,7 @@ fn ports(tables: &[PortTable]) -> Result<(Vec<PortConfig>, Vec<String>), Wrong> 
             rate_bps: table.rate.map(|rate| rate.0),
             buffer_bytes: positive(table.buffer.0, &key.name("buffer"))?,
             red: red(&table.ecn, &key.name("ecn"))?,
+            pfc: None,
         });
         interfaces.push(interface);
     }

@@ -59,7 +59,7 @@ fn every_key_comes_out_in_the_units_of_the_core() {
     let config = live(FULL);
     assert_eq!(config.control, Path::new("/run/symphony/tor1.sock"));
     let red = Some(Red { kmin_bytes: 20_000, kmax_bytes: 80_000, pmax: 0.2 });
-    let port = PortConfig { name: "p1".into(), rate_bps: Some(200_000_000), buffer_bytes: 1_000_000, red };
+    let port = PortConfig { name: "p1".into(), rate_bps: Some(200_000_000), buffer_bytes: 1_000_000, red, pfc: None };
     assert_eq!(config.switch, SwitchConfig { buffer_bytes: 32 << 20, seed: 1, ports: vec![port] });
     assert_eq!(config.interfaces, ["sw-h1"]);
     assert_eq!(config.forward, ForwardConfig::Learning);

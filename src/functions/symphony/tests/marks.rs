@@ -240,6 +240,7 @@ fn run<F: Function>(function: F, seed: u64) -> (Vec<(u32, Nanos, Ecn)>, Marks) {
         rate_bps: Some(1_000_000_000),
         buffer_bytes: 200_000,
         red: Some(Red { kmin_bytes: 10_000, kmax_bytes: 80_000, pmax: 0.3 }),
+        pfc: None,
     };
     let config = SwitchConfig { buffer_bytes: 1_000_000, seed, ports: vec![port("p0"), port("p1")] };
     let mut switch = Switch::new(&config, (function, ByAddress));

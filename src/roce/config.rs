@@ -63,6 +63,8 @@ pub struct Config {
     pub collective: Collective,
     /// How many times, one after the other on the same queue pairs.
     pub iterations: u32,
+    /// Time between two collectives, in which the rank computes.
+    pub compute_ns: Nanos,
     /// Bytes that go to the next rank in one step, on each channel; a multiple of 4.
     pub chunk_bytes: u32,
     /// Independent rings, each with queue pairs of its own.
@@ -123,6 +125,7 @@ impl Config {
             run: 0,
             collective: Collective::AllReduce,
             iterations: 1,
+            compute_ns: 0,
             chunk_bytes: 64 * 1024,
             channels: 1,
             requests_per_step: 2,

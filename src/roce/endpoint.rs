@@ -46,7 +46,8 @@ pub struct Endpoint {
     line: Pacer,
     /// Index of the queue pair whose turn it is.
     turn: usize,
-    started: bool,
+    /// It computes, or waits for its start, until then.
+    waits_until: Option<Nanos>,
     /// Collectives completed.
     iterations: u32,
     steps: Vec<Nanos>,
@@ -66,7 +67,7 @@ impl Endpoint {
             buffer: config.data.then(|| Buffer::new(&config)),
             line: Pacer::default(),
             turn: 0,
-            started: false,
+            waits_until: Some(config.start_at),
             iterations: 0,
             steps: Vec::with_capacity(
                 config.collective.steps(config.ranks).saturating_mul(config.iterations).min(1 << 16) as usize,
@@ -168,16 +169,9 @@ impl Endpoint {
 
     /// The packet to send now, if there is one. Call again until there is none.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<Transmit> {
-        self.run_timers(now);
         // Control goes out of a failed rank too: a refusal must be told.
-        if let Some(repr) = self.next_control() {
-            self.line.on_sent(
-                now,
-                repr.frame_len() as u64,
-                self.config.line_rate_bps as f64,
-                self.config.burst_packets,
-            );
-            return Some(self.sent(Transmit { repr, data: DataRef { source: Source::Zeros, offset: 0 } }));
+        if let Some(control) = self.poll_control(now) {
+            return Some(control);
         }
         if self.line.next() > now || matches!(self.outcome, Outcome::Failed(_)) {
             return None;
@@ -210,6 +204,14 @@ impl Endpoint {
         None
     }
 
+    /// The acknowledgement or CNP to send now, if there is one: for a driver that must not send data.
+    pub fn poll_control(&mut self, now: Nanos) -> Option<Transmit> {
+        self.run_timers(now);
+        let repr = self.next_control()?;
+        self.line.on_sent(now, repr.frame_len() as u64, self.config.line_rate_bps as f64, self.config.burst_packets);
+        Some(self.sent(Transmit { repr, data: DataRef { source: Source::Zeros, offset: 0 } }))
+    }
+
     /// Fills `out`, which is as long as the packet's `payload_len`.
     pub fn read_payload(&self, data: DataRef, out: &mut [u8]) {
         match (data.source, &self.buffer) {
@@ -230,7 +232,7 @@ impl Endpoint {
         if matches!(self.outcome, Outcome::Failed(_)) {
             return None;
         }
-        let mut next = (!self.started).then_some(self.config.start_at);
+        let mut next = self.waits_until;
         let mut at = |time: Option<Nanos>| next = [next, time].into_iter().flatten().min();
         for qp in self.queue_pairs() {
             at(qp.data_due().map(|due| due.max(self.line.next())));
@@ -279,8 +281,8 @@ impl Endpoint {
         if matches!(self.outcome, Outcome::Failed(_)) {
             return;
         }
-        if !self.started && now >= self.config.start_at {
-            self.started = true;
+        if self.waits_until.is_some_and(|until| now >= until) {
+            self.waits_until = None;
             self.advance(now);
         }
         for qp in self.channels.iter_mut().flat_map(|c| [&mut c.next, &mut c.prev]) {
@@ -298,10 +300,7 @@ impl Endpoint {
 
     /// Moves the collective on: posts what may be posted, notes completed steps, begins the next collective.
     fn advance(&mut self, now: Nanos) {
-        if !self.started {
-            return;
-        }
-        loop {
+        while self.waits_until.is_none() {
             for channel in &mut self.channels {
                 channel.post(now, &self.config, self.iterations);
             }
@@ -331,6 +330,7 @@ impl Endpoint {
                 buffer.refill(&self.config);
             }
             self.iterations += 1;
+            self.waits_until = (self.config.compute_ns > 0).then(|| now.saturating_add(self.config.compute_ns));
         }
     }
 }

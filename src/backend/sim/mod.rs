@@ -8,8 +8,17 @@
 //! setup (fabric, jobs, policy; everything drawn)  ->  run  ->  results (JCT, steps, marks, queues)
 //! ```
 
+mod engine;
+mod hosts;
+mod node;
+mod oracle;
+mod packet;
+mod queue;
 mod results;
 mod setup;
+#[cfg(test)]
+mod tests;
+mod topology;
 
 pub use results::{DEPTH_BUCKET_BYTES, DEPTH_BUCKETS, JobResults, LEAD_BUCKETS, Results};
 pub use setup::{Discipline, Fabric, Job, NOMINAL_BPS, Paths, Setup, SlowLink, Topology, Transfer};
@@ -27,11 +36,24 @@ pub enum Error {
     },
 }
 
-/// Runs a setup to the end of all its jobs.
+fn error(field: &'static str, reason: String) -> Error {
+    Error::Setup { field, reason }
+}
+
+/// Runs a setup to the end of all its jobs, or to its limit.
 ///
 /// # Errors
 /// What makes no sense in it.
 pub fn run(setup: &Setup) -> Result<Results, Error> {
-    let _ = setup;
-    todo!("the engine")
+    engine::check(setup)?;
+    engine::run(setup, false)
+}
+
+/// The same with real frames through parser and deparser at every hop. Slow; gives the same results.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_as_bytes(setup: &Setup) -> Result<Results, Error> {
+    engine::check(setup)?;
+    engine::run(setup, true)
 }

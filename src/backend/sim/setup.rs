@@ -143,6 +143,8 @@ pub struct Job {
     pub step_size_known: bool,
     /// Whether Symphony knows the job.
     pub known: bool,
+    /// Silent for so long, the job has restarted, as far as Symphony can tell.
+    pub idle_ns: Nanos,
 }
 
 /// A single message from one host to another on a queue pair of its own.

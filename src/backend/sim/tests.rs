@@ -1,0 +1,134 @@
+use super::*;
+use crate::dataplane::Red;
+use crate::functions::symphony::Parameters;
+use crate::roce::{Collective, dcqcn};
+
+const GBIT: u64 = 1_000_000_000;
+
+fn fabric(topology: Topology) -> Fabric {
+    Fabric {
+        topology,
+        host_bps: 10 * GBIT,
+        fabric_bps: 10 * GBIT,
+        slow_links: Vec::new(),
+        shared_nic: true,
+        delay_ns: 1000,
+        red: Some(Red { kmin_bytes: 40_000, kmax_bytes: 160_000, pmax: 0.2 }),
+        buffer_bytes: 64 << 20,
+        pfc: false,
+        paths: Paths::CollisionFree,
+    }
+}
+
+fn job(class: &str, hosts: Vec<u32>, chunk_bytes: u32) -> Job {
+    let ranks = hosts.len();
+    Job {
+        class: class.into(),
+        hosts,
+        collective: Collective::AllReduce,
+        iterations: 1,
+        compute_ns: 0,
+        chunk_bytes,
+        channels: 1,
+        requests_per_step: 1,
+        path_mtu: 4096,
+        nic_bps: vec![10 * GBIT; ranks],
+        start_at: vec![0; ranks],
+        congestion_control: Some(dcqcn::Parameters::DC55),
+        step_size_known: true,
+        known: true,
+        idle_ns: 100_000_000,
+    }
+}
+
+fn setup(topology: Topology, jobs: Vec<Job>) -> Setup {
+    Setup {
+        seed: 1,
+        fabric: fabric(topology),
+        jobs,
+        background: Vec::new(),
+        symphony: None,
+        discipline: Discipline::Fifo,
+        limit_ns: 100_000_000_000,
+    }
+}
+
+/// A healthy job and `k` jobs with one slow NIC; each uplink carries one flow of each.
+fn straggler(k: u32) -> Setup {
+    let topology = Topology::LeafSpine { leaves: 2, hosts_per_leaf: 4 * (k + 1), spines: 4 };
+    let per_leaf = 4 * (k + 1);
+    let jobs = (0..=k).map(|j| {
+        let hosts = (0..8).map(|rank| (rank % 2) * per_leaf + j * 4 + rank / 2).collect();
+        let mut job = job(if j == 0 { "healthy" } else { "straggler" }, hosts, 2_000_000);
+        if j > 0 {
+            job.nic_bps[3] = GBIT / 2;
+        }
+        job.start_at = vec![u64::from(j) * 37_123; 8];
+        job
+    });
+    setup(topology, jobs.collect())
+}
+
+fn jct_ms(results: &Results, class: &str) -> f64 {
+    let of: Vec<f64> = results
+        .jobs
+        .iter()
+        .filter(|job| job.class == class)
+        .map(|job| job.jct_ns().map_or(f64::NAN, |ns| ns as f64 / 1e6))
+        .collect();
+    of.iter().sum::<f64>() / of.len() as f64
+}
+
+#[test]
+fn a_ring_alone_takes_its_closed_form() {
+    let results = run(&setup(Topology::Single { hosts: 4 }, vec![job("all", vec![0, 1, 2, 3], 1_000_000)])).unwrap();
+    let ms = jct_ms(&results, "all");
+    // 6 steps of 1 MB in 4158-byte frames at 10 Gbit/s, each 2 hops: one more packet and 2 us on the way.
+    let step = (1_000_000.0 + 245.0 * 62.0) * 8.0 / 10e9 * 1e3;
+    let closed = 6.0 * (step + 0.0033 + 0.002);
+    assert!((ms / closed - 1.0).abs() < 0.005, "{ms} {closed}");
+    assert!(results.conservation.holds() && results.drops.is_empty(), "{results:?}");
+}
+
+/// A short run of the same.
+fn short_straggler() -> Setup {
+    let mut setup = straggler(1);
+    setup.jobs.iter_mut().for_each(|job| job.chunk_bytes = 200_000);
+    setup
+}
+
+#[test]
+fn headers_and_bytes_give_the_same_results() {
+    let mut setup = short_straggler();
+    setup.symphony = Some(Parameters::bold());
+    let results = run(&setup).unwrap();
+    assert!(results.marks.red > 0 && results.marks.symphony > 0, "{:?}", results.marks);
+    assert_eq!(results, run_as_bytes(&setup).unwrap());
+    assert_eq!(results, run(&setup).unwrap(), "and a seed the same again");
+}
+
+#[test]
+fn disabled_is_bit_identical_to_no_function() {
+    let base = straggler(1);
+    let disabled = Setup { symphony: Some(Parameters { enabled: false, ..Parameters::default() }), ..base.clone() };
+    assert_eq!(run(&base).unwrap(), run(&disabled).unwrap());
+    let mut unknown = Setup { symphony: Some(Parameters::default()), ..base.clone() };
+    unknown.jobs.iter_mut().for_each(|job| job.known = false);
+    assert_eq!(run(&base).unwrap(), run(&unknown).unwrap());
+}
+
+#[test]
+fn a_healthy_job_beside_stragglers_gains_and_the_stragglers_lose_nothing() {
+    let base = straggler(1);
+    let (alone, aligned) = (run(&base).unwrap(), run(&Setup { symphony: Some(Parameters::bold()), ..base }).unwrap());
+    assert!(jct_ms(&aligned, "healthy") < 0.8 * jct_ms(&alone, "healthy"));
+    assert!((jct_ms(&aligned, "straggler") / jct_ms(&alone, "straggler") - 1.0).abs() < 0.01);
+    for results in [alone, aligned] {
+        assert!(results.conservation.holds() && results.drops.is_empty());
+        let sent: u64 =
+            results.jobs.iter().map(|job| 2_000_000 * job.steps.iter().map(|s| s.len() as u64).sum::<u64>()).sum();
+        let clear_to_send: u64 =
+            results.jobs.iter().map(|job| 64 * job.steps.iter().map(|s| s.len() as u64).sum::<u64>()).sum();
+        assert_eq!(results.delivered_bytes, sent + clear_to_send);
+    }
+}

@@ -225,7 +225,7 @@ fn finish(fabric: &Fabric, draft: Draft, seed: u64, number: u64) -> SwitchPlan {
     });
     let seed = mix(seed, number);
     SwitchPlan {
-        config: SwitchConfig { buffer_bytes: fabric.buffer_bytes, seed, ports: ports.collect() },
+        config: SwitchConfig { buffer_bytes: fabric.buffer_bytes, seed, ports: ports.collect(), pfc: None },
         forward: ForwardConfig::Static(draft.routes),
         seed,
         ends: draft.ends,

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 pub mod afxdp;
-mod clock;
+pub(crate) mod clock;
 pub mod host;
 pub mod live;
 pub mod replay;

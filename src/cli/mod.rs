@@ -22,6 +22,7 @@ mod demo;
 mod replay;
 mod ring;
 pub mod run;
+mod sim;
 mod table;
 
 /// Status of a command that ran and found that something is wrong.
@@ -50,6 +51,8 @@ enum Command {
     Replay(replay::Args),
     /// Show, between namespaces and with real packets, what Symphony does to training jobs
     Demo(demo::Args),
+    /// Simulate what Symphony does to a cluster: scenarios, arms, seeds, intervals
+    Sim(sim::Args),
     /// Run the switch on interfaces until SIGTERM or SIGINT
     Run(run::Args),
 }
@@ -80,6 +83,7 @@ pub fn main() -> ExitCode {
         Command::Ring(args) => ring::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Sim(args) => sim::run(args),
         Command::Run(args) => run::run(args),
     };
     done.unwrap_or_else(|error| {

@@ -1,0 +1,270 @@
+//! `symphony sim`: what Symphony does to a cluster, in virtual time.
+//!
+//! ```text
+//! sweep (what is asked) -> study (scenario, arms) -> runner (all cores) -> records -> report -> table, JSON, CSV, pictures
+//!                                                      shard: records -> file -> merge ^
+//! ```
+
+mod arm;
+mod blind;
+mod record;
+mod report;
+mod runner;
+mod scenario;
+mod statistics;
+mod study;
+mod text;
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Subcommand;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use self::record::{Record, Sweep};
+use self::report::Report;
+use self::study::Study;
+
+/// Arguments.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = "\
+Arms, all run by default on the same seeds, so that they share start times, paths and RED's random numbers:
+  base           switches without Symphony; what the others are compared with
+  symphony       Symphony with its defaults
+  symphony-bold  the stronger preset: T 0.25 steps, any queue, gap 50us
+  gold           lead over the exact minimum of a job's flows; no switch keeps that
+  null           draws random numbers where symphony marks, never marks: how far chance goes
+  blind          marks as often as symphony, whoever leads: what marking alone does
+  oracle         senders without congestion control, the packet of least lead first: how far alignment could go
+  fifo           senders without congestion control, first in, first out
+Parameters of Symphony for --arm: threshold (or t) in steps, queue (or qthr) as a fraction of Kmin, gap, epoch, recovery,
+gold-idle (times such as 50us), only-below-kmin (or c3; true, false), policy (owner-min, gold, null, blind),
+blind-probability, enabled; or of:ARM, a blind arm that is matched to ARM. What is left out is as in symphony.
+  symphony sim straggler-3 --arm eager=t:0.25,gap:50us --arm eager-blind=of:eager
+
+Without --seeds, seeds are added (10 to 200) until the 95 % interval of the null arm is within +-1 %; else the row says
+\"not resolved\". A change is the ratio of mean completion times over the seeds, with a bootstrap interval.
+
+Many machines: each runs a share, any one of them merges.
+  symphony sim multi --seeds 40 --shard 0/8 --out part-0.jsonl      (.. and 1/8 to 7/8; see bench/cluster)
+  symphony sim merge part-*.jsonl
+
+Exit status: 0 done; 1 a check failed (packets not conserved, a job that did not finish, an arm that marks and must not,
+Symphony switched off that is not identical to base); 2 could not run.")]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Put the shards of a sweep together and say what the whole sweep says
+    Merge(MergeArgs),
+}
+
+#[derive(clap::Args)]
+struct RunArgs {
+    /// Name of a scenario (`symphony sim list`) or path of a TOML file
+    #[arg(required = true)]
+    scenario: Option<String>,
+    #[command(flatten)]
+    sweep: SweepArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Threads; all cores if left out
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Run only every N-th run, from number I (0 to N-1), and write it to --out
+    #[arg(long, value_name = "I/N", value_parser = shard, requires = "out")]
+    shard: Option<(u64, u64)>,
+    /// Where the shard goes, as JSON lines for `symphony sim merge`
+    #[arg(long, value_name = "FILE", requires = "shard")]
+    out: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct SweepArgs {
+    /// Run seeds 1 to N; without it, as many as it takes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    seeds: Option<u64>,
+    /// Three seeds: a first look
+    #[arg(long, conflicts_with = "seeds")]
+    quick: bool,
+    /// Congestion control: dc55, dc300, hpcc300, hpcc900, mlx4
+    #[arg(long, value_name = "NAME", default_value = "dc55")]
+    cc: String,
+    /// Change a value of the scenario, for instance chunk=4MB; may be given many times
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Add an arm or redefine one, for instance eager=t:0.25,gap:50us; may be given many times
+    #[arg(long, value_name = "NAME=KEY:VALUE,..")]
+    arm: Vec<String>,
+    /// Run only these arms, and base
+    #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
+    arms: Vec<String>,
+}
+
+#[derive(clap::Args)]
+struct OutputArgs {
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
+    /// Also write one line for each seed, arm and class
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct MergeArgs {
+    /// Files that --out wrote
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+fn shard(text: &str) -> Result<(u64, u64), String> {
+    let parts = text.split_once('/').and_then(|(index, of)| Some((index.parse().ok()?, of.parse().ok()?)));
+    parts.filter(|(index, of)| index < of).ok_or_else(|| "write I/N with I from 0 to N-1, for instance 0/8".into())
+}
+
+/// Runs a scenario's arms and says what they did to its jobs. Status 1 when a check failed.
+///
+/// # Errors
+/// What keeps it from running.
+pub fn run(args: Args) -> Result<ExitCode> {
+    match args.command {
+        None => sweep(args.run),
+        Some(Command::Merge(args)) => merge(args),
+    }
+}
+
+fn sweep(args: RunArgs) -> Result<ExitCode> {
+    let threads = args.threads.map_or_else(cores, usize::from);
+    let seeds = args.sweep.seeds.or(args.sweep.quick.then_some(3));
+    let mut study = Study::new(Sweep {
+        scenario: args.scenario.context("name a scenario")?,
+        cc: args.sweep.cc,
+        set: args.sweep.set,
+        arm: args.sweep.arm,
+        arms: args.sweep.arms,
+        seeds: seeds.unwrap_or(0),
+    })?;
+    if let (Some(shard), Some(out)) = (args.shard, args.out) {
+        ensure!(seeds.is_some(), "--shard needs --seeds: no shard knows the others' results");
+        let mut file = create(&out)?;
+        let progress = progress_bar();
+        let records = study.run_shard(shard, threads, &progress)?;
+        progress.finish_and_clear();
+        record::write(&mut file, &study.sweep, &records)
+            .and_then(|()| Ok(file.flush()?))
+            .with_context(|| written(&out))?;
+        return Ok(status(&study.report(&records)));
+    }
+    let targets = args.output.open()?;
+    let progress = progress_bar();
+    let records = match seeds {
+        Some(_) => study.run_shard((0, 1), threads, &progress)?,
+        None => study.run_until_resolved(threads, &progress)?,
+    };
+    progress.finish_and_clear();
+    targets.say(&study, &records)
+}
+
+fn merge(args: MergeArgs) -> Result<ExitCode> {
+    let targets = args.output.open()?;
+    let mut sweeps = Vec::new();
+    for path in &args.files {
+        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        record::read(BufReader::new(file), &mut sweeps).with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    match &mut sweeps[..] {
+        [(sweep, records)] => {
+            let study = Study::new(sweep.clone())?;
+            study.take(records)?;
+            targets.say(&study, records)
+        }
+        sweeps => bail!("the files are of {} different sweeps: merge one at a time", sweeps.len()),
+    }
+}
+
+/// Where results go, opened before the first run so that a path that can't be written fails at once.
+struct Targets {
+    json: bool,
+    csv: Option<(PathBuf, BufWriter<File>)>,
+}
+
+impl OutputArgs {
+    fn open(self) -> Result<Targets> {
+        let csv = self.csv.map(|path| create(&path).map(|file| (path, file))).transpose()?;
+        Ok(Targets { json: self.json, csv })
+    }
+}
+
+impl Targets {
+    fn say(self, study: &Study, records: &[Record]) -> Result<ExitCode> {
+        let report = study.report(records);
+        if let Some((path, mut file)) = self.csv {
+            text::csv(&mut file, records).and_then(|()| Ok(file.flush()?)).with_context(|| written(&path))?;
+        }
+        match self.json {
+            true => super::print_json(&report)?,
+            false => super::print(text::table(&report))?,
+        }
+        Ok(status(&report))
+    }
+}
+
+/// Says what failed, if anything did.
+fn status(report: &Report) -> ExitCode {
+    for failure in &report.failures {
+        tracing::error!("{}: {failure}", report.scenario);
+    }
+    if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(super::FAILED) }
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>> {
+    Ok(BufWriter::new(File::create(path).with_context(|| written(path))?))
+}
+
+fn written(path: &Path) -> String {
+    format!("cannot write {}", path.display())
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// For people who watch: nothing where stderr is no terminal.
+fn progress_bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {elapsed} (about {eta} left)") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_counts_from_0_and_is_one_of_them() {
+        assert_eq!(shard("0/1"), Ok((0, 1)));
+        assert_eq!(shard("7/8"), Ok((7, 8)));
+        for wrong in ["8/8", "1", "a/2", "1/0", "-1/2"] {
+            assert!(shard(wrong).is_err(), "{wrong}");
+        }
+    }
+}

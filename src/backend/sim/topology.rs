@@ -222,10 +222,11 @@ fn finish(fabric: &Fabric, draft: Draft, seed: u64, number: u64) -> SwitchPlan {
         rate_bps: Some(bps),
         buffer_bytes: fabric.buffer_bytes,
         red: fabric.red.map(|red| scaled(red, bps)),
+        pfc: None,
     });
     let seed = mix(seed, number);
     SwitchPlan {
-        config: SwitchConfig { buffer_bytes: fabric.buffer_bytes, seed, ports: ports.collect(), pfc: None },
+        config: SwitchConfig { buffer_bytes: fabric.buffer_bytes, seed, ports: ports.collect() },
         forward: ForwardConfig::Static(draft.routes),
         seed,
         ends: draft.ends,

@@ -42,6 +42,7 @@ impl Scenario {
             congestion_control: Some(control),
             step_size_known: true,
             known: true,
+            idle_ns: 10_000_000,
         };
         Ok(Setup {
             seed,

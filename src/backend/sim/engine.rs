@@ -12,7 +12,7 @@ use super::results::{DEPTH_BUCKET_BYTES, DEPTH_BUCKETS, JobResults, LEAD_BUCKETS
 use super::setup::{Discipline, Setup};
 use super::topology::{End, Plan, SwitchPlan};
 use super::{Error, error};
-use crate::dataplane::{Nanos, Phv, PortSet, Step, Switch};
+use crate::dataplane::{Nanos, Phv, PortId, PortSet, Step, Switch};
 use crate::functions::forward::Forward;
 use crate::functions::symphony::{self, Parameters, Symphony, mapped};
 use crate::roce::{Side, queue_pair_number};
@@ -77,6 +77,12 @@ struct Engine<'a, W: Transport, N> {
     nodes: Vec<N>,
     /// Out of each switch's ports.
     out: Vec<Vec<u32>>,
+    /// Who is at the other end of each switch's ports.
+    ends: Vec<Vec<End>>,
+    /// Ports of each switch for which there is an event already.
+    awaited: Vec<PortSet>,
+    /// Whether switches may pause their neighbours.
+    pfc: bool,
     links: Vec<Link<W::Handle>>,
     hosts: Hosts,
     jobs: Vec<JobState>,
@@ -120,6 +126,9 @@ impl<'a, W: Transport, N: Node<W>> Engine<'a, W, N> {
             wire,
             nodes: plan.switches.iter().map(|switch| node(switch, &known)).collect(),
             out: Vec::new(),
+            ends: plan.switches.iter().map(|switch| switch.ends.clone()).collect(),
+            awaited: vec![PortSet::default(); plan.switches.len()],
+            pfc: setup.fabric.pfc.is_some(),
             links: Vec::new(),
             hosts,
             unfinished: jobs.len(),
@@ -169,7 +178,12 @@ impl<'a, W: Transport, N: Node<W>> Engine<'a, W, N> {
             self.now = now;
             match event {
                 Event::Arrival { link } => self.arrival(link),
-                Event::Departure { switch, port } => self.departure(switch, port),
+                Event::Departure { switch, port } => {
+                    let awaited = &mut self.awaited[switch as usize];
+                    *awaited = awaited.without(port);
+                    self.departure(switch, port);
+                }
+                Event::Pause { end, paused } => self.pause(end, paused),
                 Event::Line { line } => {
                     self.hosts.woken(line);
                     self.results.events += 1;
@@ -193,32 +207,39 @@ impl<'a, W: Transport, N: Node<W>> Engine<'a, W, N> {
         match own.to {
             End::Switch(switch, port) => {
                 let node = &mut self.nodes[switch as usize];
-                let before = node.backlog();
                 node.arrive(port, self.now, &phv, frame, &mut self.wire, &self.progress);
-                let fresh = PortSet(node.backlog().0 & !before.0);
-                for port in fresh.iter() {
-                    self.departs(switch, port);
+                if self.pfc {
+                    self.tell_neighbours(switch);
                 }
+                self.depart(switch);
             }
             End::Host(_) => self.deliver(&phv, frame),
         }
     }
 
-    /// A port of a switch has packets: sends now what departs now, and comes back for the rest.
+    /// Sends what departs now of ports for which there is no event, and comes back for the rest.
     #[inline]
-    fn departs(&mut self, switch: u32, port: u16) {
-        match self.nodes[switch as usize].next_departure(port) {
-            Some(at) if at <= self.now => self.departure(switch, port),
-            Some(at) => {
-                let key = self.events.key(at);
-                self.events.push(key, Event::Departure { switch, port });
+    fn depart(&mut self, switch: u32) {
+        let waiting = self.nodes[switch as usize].backlog().0 & !self.awaited[switch as usize].0;
+        for port in PortSet(waiting).iter() {
+            match self.nodes[switch as usize].next_departure(port) {
+                Some(at) if at <= self.now => self.departure(switch, port),
+                Some(at) => self.await_departure(switch, port, at),
+                None => {}
             }
-            None => {}
         }
     }
 
     #[inline]
-    fn departure(&mut self, switch: u32, port: u16) {
+    fn await_departure(&mut self, switch: u32, port: PortId, at: Nanos) {
+        let key = self.events.key(at);
+        self.events.push(key, Event::Departure { switch, port });
+        let awaited = &mut self.awaited[switch as usize];
+        *awaited = awaited.with(port);
+    }
+
+    #[inline]
+    fn departure(&mut self, switch: u32, port: PortId) {
         let node = &mut self.nodes[switch as usize];
         if let Some(departure) = node.dequeue(port, self.now, &mut self.wire, &self.progress) {
             if !departure.phv.is_priority() {
@@ -231,10 +252,38 @@ impl<'a, W: Transport, N: Node<W>> Engine<'a, W, N> {
             }
             let link = self.out[switch as usize][usize::from(port)];
             self.launch(link, departure.ends_at, departure.phv, departure.frame);
+            if self.pfc {
+                self.tell_neighbours(switch);
+            }
         }
         if let Some(at) = self.nodes[switch as usize].next_departure(port) {
-            let key = self.events.key(at);
-            self.events.push(key, Event::Departure { switch, port });
+            self.await_departure(switch, port, at);
+        }
+    }
+
+    /// Sends the pauses and resumes that a switch wants sent. They overtake everything, and their own length is nothing.
+    fn tell_neighbours(&mut self, switch: u32) {
+        for (port, paused) in self.nodes[switch as usize].take_pauses() {
+            let end = self.ends[switch as usize][usize::from(port)];
+            let key = self.events.key(self.now + self.setup.fabric.delay_ns);
+            self.events.push(key, Event::Pause { end, paused });
+            self.results.pfc_pauses += u64::from(paused);
+        }
+    }
+
+    /// A neighbour must not send data, or may again.
+    fn pause(&mut self, end: End, paused: bool) {
+        match end {
+            End::Switch(switch, port) => {
+                self.nodes[switch as usize].pause(port, self.now, paused);
+                self.depart(switch);
+            }
+            End::Host(host) => {
+                for line in self.hosts.lines_of(host) {
+                    self.hosts.lines[line as usize].paused = paused;
+                    self.send(line);
+                }
+            }
         }
     }
 

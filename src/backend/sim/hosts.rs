@@ -138,6 +138,14 @@ impl Hosts {
         addr.and_then(endpoint).map_or(0, |(host, _)| host)
     }
 
+    /// The lines of a host.
+    pub(super) fn lines_of(&self, host: u32) -> Vec<u32> {
+        match &self.shared {
+            Some(lines) => lines.get(host as usize).copied().into_iter().collect(),
+            None => (0..self.lines.len() as u32).filter(|&line| self.host_of_line(line) == host).collect(),
+        }
+    }
+
     /// The line on which an endpoint sends.
     pub(super) fn line_of(&self, agent: u32) -> u32 {
         self.agents[agent as usize].line
@@ -237,7 +245,7 @@ impl Hosts {
         for i in 0..count {
             let turn = (own.turn + i) % count;
             let agent = &mut self.agents[own.agents[turn] as usize];
-            if agent.next > now {
+            if agent.next > now || own.paused && agent.next > 0 {
                 continue;
             }
             let transmit =
@@ -256,7 +264,8 @@ impl Hosts {
     pub(super) fn wake(&mut self, line: u32) -> Option<Nanos> {
         let own = &mut self.lines[line as usize];
         let next = own.agents.iter().map(|&agent| self.agents[agent as usize].next).min()?;
-        if next == Nanos::MAX {
+        // Paused, only acknowledgements and CNPs are awaited, and those are due at once.
+        if next == Nanos::MAX || own.paused && next > 0 {
             return None;
         }
         let at = next.max(own.free_ps.div_ceil(1000));

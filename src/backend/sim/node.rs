@@ -22,6 +22,12 @@ pub(super) trait Node<W: Transport> {
     /// Ports with packets.
     fn backlog(&self) -> PortSet;
 
+    /// A neighbour asks to pause or resume the data of a port.
+    fn pause(&mut self, port: PortId, now: Nanos, paused: bool);
+
+    /// Neighbours to pause or resume, by port.
+    fn take_pauses(&mut self) -> impl Iterator<Item = (PortId, bool)> + use<Self, W>;
+
     /// Adds what it has seen to the results.
     fn report(&self, results: &mut Results);
 }
@@ -115,6 +121,14 @@ impl<W: Transport, F: Functions> Node<W> for Switch<F, W::Handle> {
     #[inline]
     fn backlog(&self) -> PortSet {
         Switch::backlog(self)
+    }
+
+    fn pause(&mut self, port: PortId, now: Nanos, paused: bool) {
+        Switch::pause(self, port, now, paused);
+    }
+
+    fn take_pauses(&mut self) -> impl Iterator<Item = (PortId, bool)> + use<W, F> {
+        Switch::take_pauses(self)
     }
 
     fn report(&self, results: &mut Results) {

@@ -99,6 +99,12 @@ impl<W: Transport> Node<W> for Oracle<W::Handle> {
         self.backlog
     }
 
+    fn pause(&mut self, _: PortId, _: Nanos, _: bool) {}
+
+    fn take_pauses(&mut self) -> impl Iterator<Item = (PortId, bool)> + use<W> {
+        std::iter::empty()
+    }
+
     fn report(&self, results: &mut Results) {
         let deepest = self.ports.iter().map(|port| port.max_bytes).max().unwrap_or(0);
         results.max_queue_bytes = results.max_queue_bytes.max(deepest);

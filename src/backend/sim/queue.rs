@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::dataplane::Nanos;
+use super::topology::End;
+use crate::dataplane::{Nanos, PortId};
 
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,12 +19,19 @@ pub(super) enum Event {
         /// Switch.
         switch: u32,
         /// Port.
-        port: u16,
+        port: PortId,
     },
     /// A host's line is free and has something to send, or a timer of its endpoints fires.
     Line {
         /// Line.
         line: u32,
+    },
+    /// A neighbour of a switch hears its pause or resume.
+    Pause {
+        /// Who.
+        end: End,
+        /// Pause.
+        paused: bool,
     },
     /// A transfer begins.
     Transfer {

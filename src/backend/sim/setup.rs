@@ -1,7 +1,7 @@
 //! What one run of the simulator is told: fabric, hosts, jobs, foreign traffic, and the policy under test. Everything is
 //! drawn already: a setup and its seed give the same results, byte for byte.
 
-use crate::dataplane::{Nanos, Red};
+use crate::dataplane::{Nanos, Pfc, Red};
 use crate::functions::symphony;
 use crate::roce::{Collective, dcqcn};
 
@@ -54,8 +54,8 @@ pub struct Fabric {
     pub red: Option<Red>,
     /// Buffer of each switch, shared by its ports.
     pub buffer_bytes: u64,
-    /// Lossless: pause before the buffer is full.
-    pub pfc: bool,
+    /// Lossless: switches pause their neighbours; the same limits at every port. `None`: full buffers drop.
+    pub pfc: Option<Pfc>,
     /// How packets are spread over equal-cost paths.
     pub paths: Paths,
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::dataplane::Red;
+use crate::dataplane::{Pfc, Red};
 use crate::functions::symphony::Parameters;
 use crate::roce::{Collective, dcqcn};
 
@@ -15,7 +15,7 @@ fn fabric(topology: Topology) -> Fabric {
         delay_ns: 1000,
         red: Some(Red { kmin_bytes: 40_000, kmax_bytes: 160_000, pmax: 0.2 }),
         buffer_bytes: 64 << 20,
-        pfc: false,
+        pfc: None,
         paths: Paths::CollisionFree,
     }
 }
@@ -131,4 +131,18 @@ fn a_healthy_job_beside_stragglers_gains_and_the_stragglers_lose_nothing() {
             results.jobs.iter().map(|job| 64 * job.steps.iter().map(|s| s.len() as u64).sum::<u64>()).sum();
         assert_eq!(results.delivered_bytes, sent + clear_to_send);
     }
+}
+
+#[test]
+fn pauses_keep_a_small_buffer_from_dropping() {
+    let mut setup = short_straggler();
+    setup.jobs.iter_mut().for_each(|job| job.congestion_control = None);
+    setup.fabric.buffer_bytes = 400_000;
+    let lossy = run(&setup).unwrap();
+    assert!(lossy.drops.values().sum::<u64>() > 0 && lossy.retransmissions > 0, "{:?}", lossy.drops);
+    setup.fabric.pfc = Some(Pfc::fixed(20_000, 15_000, 20_000));
+    let lossless = run(&setup).unwrap();
+    assert!(lossless.pfc_pauses > 0 && lossless.drops.is_empty() && lossless.retransmissions == 0, "{lossless:?}");
+    assert!(lossless.jobs.iter().all(|job| job.finish_ns.is_some()));
+    assert_eq!(lossless, run_as_bytes(&setup).unwrap());
 }

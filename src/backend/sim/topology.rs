@@ -18,7 +18,7 @@ pub(super) const MAX_ENDPOINTS: u32 = 1 << 12;
 const HOST_BITS: u8 = 96 + 8 + 12;
 
 /// Where a link ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum End {
     Host(u32),
     Switch(u32, PortId),
@@ -222,7 +222,7 @@ fn finish(fabric: &Fabric, draft: Draft, seed: u64, number: u64) -> SwitchPlan {
         rate_bps: Some(bps),
         buffer_bytes: fabric.buffer_bytes,
         red: fabric.red.map(|red| scaled(red, bps)),
-        pfc: None,
+        pfc: fabric.pfc,
     });
     let seed = mix(seed, number);
     SwitchPlan {

@@ -213,7 +213,7 @@ mod tests {
                     delay_ns: 0,
                     red: None,
                     buffer_bytes: 1,
-                    pfc: false,
+                    pfc: None,
                     paths: Paths::PerFlow,
                 },
                 jobs: Vec::new(),

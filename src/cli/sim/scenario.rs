@@ -55,7 +55,7 @@ impl Scenario {
                 delay_ns: 1000,
                 red: Some(Red { kmin_bytes: 40_000, kmax_bytes: 160_000, pmax: 0.2 }),
                 buffer_bytes: 32 << 20,
-                pfc: false,
+                pfc: None,
                 paths: Paths::PerFlow,
             },
             jobs: vec![job("healthy", 10_000_000_000), job("straggler", 500_000_000)],

@@ -10,6 +10,7 @@ mod file;
 use std::path::{Path, PathBuf};
 
 pub use compile::Compiler;
+pub(in crate::control) use error::with_guess;
 pub use error::{ConfigError, Key, Wrong};
 pub use file::{Datapath, File, JobTable, SymphonyTable};
 

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file could not be read.
-    #[error("cannot read the configuration {}: {reason}", path.display())]
+    #[error("cannot read {}: {reason}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -105,14 +105,14 @@ impl fmt::Display for Key {
 
 impl ConfigError {
     /// An error of the TOML reader: it knows the place, the key is looked up.
-    pub(super) fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> Self {
+    pub(in crate::control) fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> Self {
         let at = error.span().unwrap_or(0..0);
         let key = DeTable::parse(text).map(|document| key_at(document.get_ref(), &at)).unwrap_or_default();
         Self::at(file, text, at.start, Wrong { key, message: with_guess(error.message()) })
     }
 
     /// An error found in the values: it knows the key, the place is looked up.
-    pub(super) fn from_wrong(file: &str, text: &str, wrong: Wrong) -> Self {
+    pub(in crate::control) fn from_wrong(file: &str, text: &str, wrong: Wrong) -> Self {
         let start = DeTable::parse(text).map(|document| place_of(&document, &wrong.key)).unwrap_or(0);
         Self::at(file, text, start, wrong)
     }
@@ -180,7 +180,7 @@ fn place_of(document: &toml::Spanned<DeTable<'_>>, key: &Key) -> usize {
 }
 
 /// A reader's message, with a guess at what was meant where a name is unknown.
-pub(super) fn with_guess(message: &str) -> String {
+pub(in crate::control) fn with_guess(message: &str) -> String {
     match did_you_mean(message) {
         Some(name) => format!("{message}; did you mean `{name}`?"),
         None => message.to_owned(),

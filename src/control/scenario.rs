@@ -1,0 +1,187 @@
+//! Scenarios of the simulator: one TOML file each, in `bench/scenarios/`, built in as well.
+//!
+//! A scenario and a seed give a [`Setup`]: whatever is random (places, slow ranks, starts, foreign traffic) is drawn here,
+//! from streams of the seed alone, so that arms that share a seed differ in the policy and in nothing else.
+//!
+//! ```text
+//! TOML  ->  tables (file)  --set key=value-->  drawn (draw)  ->  sim::Setup  ->  bound
+//! ```
+
+mod bound;
+mod draw;
+mod error;
+mod file;
+mod set;
+
+use std::path::{Path, PathBuf};
+
+pub use bound::bound_ns;
+pub use error::ScenarioError;
+pub use file::{File, Model};
+
+use super::config::{Compiler, ConfigError, Key, Purpose, Wrong};
+use super::units::Duration;
+use crate::backend::sim::Setup;
+use crate::dataplane::Nanos;
+use crate::functions::symphony;
+use crate::roce::dcqcn;
+
+macro_rules! built_in {
+    ($($name:literal),* $(,)?) => {
+        /// Name and text of every built-in scenario: the matrix, then the others.
+        const BUILT_IN: &[(&str, &str)] =
+            &[$(($name, include_str!(concat!("../../bench/scenarios/", $name, ".toml")))),*];
+    };
+}
+
+built_in!["clean", "rr", "multi", "straggler-3", "demo-straggler-3"];
+
+/// A checked scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    name: String,
+    file: File,
+}
+
+impl Scenario {
+    /// Names of the built-in scenarios, in the order of the matrix.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// A built-in scenario.
+    ///
+    /// # Errors
+    /// That there is none of this name, with those that there are.
+    pub fn named(name: &str) -> Result<Self, ScenarioError> {
+        match BUILT_IN.iter().find(|(known, _)| *known == name) {
+            Some((name, text)) => Self::parse(text, name, &format!("{name}.toml")),
+            None => Err(ScenarioError::Unknown { name: name.to_owned() }),
+        }
+    }
+
+    /// A file; the scenario is called by the file's name without `.toml`.
+    ///
+    /// # Errors
+    /// That it cannot be read, or the first thing wrong in it.
+    pub fn load(path: &Path) -> Result<Self, ScenarioError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|reason| ConfigError::Read { path: path.to_owned(), reason })?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        Self::parse(&text, &name, &path.display().to_string())
+    }
+
+    /// A text; `file` is what errors call it.
+    ///
+    /// # Errors
+    /// The first thing wrong in it.
+    pub fn parse(text: &str, name: &str, file: &str) -> Result<Self, ScenarioError> {
+        let tables = toml::from_str(text).map_err(|error| ConfigError::from_toml(file, text, &error))?;
+        let scenario = Scenario { name: name.to_owned(), file: tables };
+        scenario.check().map_err(|wrong| ConfigError::from_wrong(file, text, wrong))?;
+        Ok(scenario)
+    }
+
+    /// Changes one value, given as `key.path=value`: the value as in the file, quotes may be left out. `job.chunk=2MB` sets
+    /// it in every job, `job[0].chunk=2MB` in one.
+    ///
+    /// # Errors
+    /// Keys that are none, with those that there are, and impossible values. The scenario is then as it was.
+    pub fn set(&mut self, assignment: &str) -> Result<(), ScenarioError> {
+        let at = |wrong| ScenarioError::Set { assignment: assignment.to_owned(), wrong };
+        let changed = Scenario { name: self.name.clone(), file: set::set(&self.file, assignment).map_err(at)? };
+        changed.check().map_err(at)?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is, in a line.
+    pub fn description(&self) -> &str {
+        &self.file.description
+    }
+
+    /// Name of the congestion control set that it is made for.
+    pub fn cc(&self) -> &str {
+        &self.file.cc
+    }
+
+    /// How hosts behave.
+    pub fn model(&self) -> Model {
+        self.file.model
+    }
+
+    /// Classes of job, each once, in the order of the file.
+    pub fn classes(&self) -> Vec<&str> {
+        let mut classes: Vec<&str> = Vec::new();
+        for job in &self.file.jobs {
+            if !classes.contains(&job.class.as_str()) {
+                classes.push(&job.class);
+            }
+        }
+        classes
+    }
+
+    /// Every value in force as TOML; parsing it gives the same scenario.
+    pub fn to_toml(&self) -> String {
+        // Strings, numbers and tables only, and no map with other keys than strings: nothing here can fail.
+        toml::to_string(&self.file).unwrap_or_default()
+    }
+
+    /// The run of a seed. `cc` is one of [`dcqcn::Parameters::NAMES`]. Symphony is left out and the discipline at its
+    /// default: these are the arms'.
+    ///
+    /// # Errors
+    /// An unknown `cc`.
+    pub fn setup(&self, seed: u64, cc: &str) -> Result<Setup, ScenarioError> {
+        let cc = self.congestion_control(cc)?;
+        draw::setup(&self.file, seed, cc).map_err(|wrong| ScenarioError::Wrong { name: self.name.clone(), wrong })
+    }
+
+    /// Symphony's parameters that arms start from: `[symphony]`, scaled, with the recovery time of the hosts' `cc`.
+    ///
+    /// # Errors
+    /// An unknown `cc`.
+    pub fn parameters(&self, cc: &str) -> Result<symphony::Parameters, ScenarioError> {
+        let cc = self.congestion_control(cc)?;
+        let parameters = self.symphony().map_err(|wrong| ScenarioError::Wrong { name: self.name.clone(), wrong })?;
+        Ok(symphony::Parameters { recovery_ns: cc.recovery_ns(), ..parameters })
+    }
+
+    /// A set by its name, scaled.
+    fn congestion_control(&self, cc: &str) -> Result<dcqcn::Parameters, ScenarioError> {
+        let set = dcqcn::Parameters::named(cc).ok_or_else(|| ScenarioError::CongestionControl { cc: cc.to_owned() })?;
+        Ok(set.scaled(self.file.scale))
+    }
+
+    fn symphony(&self) -> Result<symphony::Parameters, Wrong> {
+        let key = Key::new("symphony");
+        let mut table = self.file.symphony;
+        if table.recovery != super::config::SymphonyTable::default().recovery {
+            return Err(key.name("recovery").wrong("it follows from the hosts' congestion control here; leave it out"));
+        }
+        let scaled = |time: Duration| Duration((time.0 as f64 * self.file.scale).round() as Nanos);
+        for time in [&mut table.gap, &mut table.epoch, &mut table.gold_idle] {
+            *time = scaled(*time);
+        }
+        Compiler { purpose: Purpose::Replay, slowest_rate_bps: None }.parameters(&table, &key)
+    }
+
+    /// Whatever is wrong is wrong with every seed.
+    fn check(&self) -> Result<(), Wrong> {
+        let Some(cc) = dcqcn::Parameters::named(&self.file.cc) else {
+            let names = dcqcn::Parameters::NAMES.join(", ");
+            return Err(Key::new("cc").wrong(format!("{:?} is no set; there are {names}", self.file.cc)));
+        };
+        self.file.check()?;
+        self.symphony()?;
+        draw::setup(&self.file, 1, cc.scaled(self.file.scale)).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests;

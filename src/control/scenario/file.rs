@@ -1,0 +1,379 @@
+//! The scenario file as it is written: one struct a table, one field a key, and every default.
+
+use serde::{Deserialize, Serialize};
+
+use crate::control::config::{Key, SymphonyTable, Wrong};
+use crate::control::units::{Bytes, Duration, Rate};
+
+/// The whole file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// What it is, in a line.
+    pub description: String,
+    /// Congestion control set that it is made for.
+    #[serde(default = "defaults::cc")]
+    pub cc: String,
+    /// How much slower than 10 Gbit/s: times of DCQCN and Symphony are multiplied by it, rates of DCQCN divided.
+    #[serde(default = "defaults::scale")]
+    pub scale: f64,
+    /// How hosts behave.
+    #[serde(default)]
+    pub model: Model,
+    /// A run is given up after so long.
+    #[serde(default = "defaults::limit")]
+    pub limit: Duration,
+    /// `[fabric]`
+    pub fabric: FabricTable,
+    /// `[[slow_link]]`
+    #[serde(default, rename = "slow_link", skip_serializing_if = "Vec::is_empty")]
+    pub slow_links: Vec<SlowLinkTable>,
+    /// `[symphony]`: what arms start from.
+    #[serde(default)]
+    pub symphony: SymphonyTable,
+    /// `[[job]]`
+    #[serde(default, rename = "job")]
+    pub jobs: Vec<JobTable>,
+    /// `[[background]]`
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub background: Vec<BackgroundTable>,
+}
+
+/// How hosts behave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Model {
+    /// As RoCE NICs and NCCL do: a queue pair for each edge, that lives on.
+    #[default]
+    Roce,
+    /// As ASTRA-sim's ns-3 back end does: a fresh queue pair for each step.
+    Astra,
+}
+
+/// `[fabric]`
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FabricTable {
+    /// Who is connected to whom.
+    pub topology: TopologyName,
+    /// Hosts of a single switch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<u32>,
+    /// Leaf switches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leaves: Option<u32>,
+    /// Hosts on each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts_per_leaf: Option<u32>,
+    /// Spine switches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spines: Option<u32>,
+    /// Ports of a fat tree's switches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub k: Option<u32>,
+    /// Of links between hosts and switches, and of NICs.
+    pub rate: Rate,
+    /// Of links between switches; `rate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spine_rate: Option<Rate>,
+    /// Propagation delay of each link.
+    #[serde(default = "defaults::delay")]
+    pub delay: Duration,
+    /// Of each switch, shared by its ports.
+    #[serde(default = "defaults::buffer")]
+    pub buffer: Bytes,
+    /// Lossless.
+    #[serde(default)]
+    pub pfc: bool,
+    /// RED.
+    #[serde(default)]
+    pub ecn: EcnTable,
+    /// How packets are spread over equal-cost paths.
+    #[serde(default)]
+    pub paths: PathsName,
+    /// A host's ranks share its NIC; if not, each has a line of its own.
+    #[serde(default = "defaults::yes")]
+    pub shared_nic: bool,
+}
+
+/// Who is connected to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TopologyName {
+    /// One switch: `hosts`.
+    Single,
+    /// Two tiers: `leaves`, `hosts_per_leaf`, `spines`.
+    LeafSpine,
+    /// Three tiers: `k`.
+    FatTree,
+}
+
+/// RED at 10 Gbit/s; each port scales it with its rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EcnTable {
+    /// Off: queues mark nothing.
+    pub enabled: bool,
+    /// No mark below.
+    pub kmin: Bytes,
+    /// Every packet is marked above.
+    pub kmax: Bytes,
+    /// Probability at `kmax`.
+    pub pmax: f64,
+}
+
+/// How packets are spread over equal-cost paths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathsName {
+    /// ECMP: a flow keeps its path.
+    #[default]
+    PerFlow,
+    /// A new path each step.
+    PerStep,
+    /// By the destination's number.
+    CollisionFree,
+}
+
+/// `[[slow_link]]`: a link between leaf and spine, both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlowLinkTable {
+    /// Its leaf; drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leaf: Option<u32>,
+    /// Which of the leaf's uplinks; drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uplink: Option<u32>,
+    /// Its rate.
+    pub rate: Rate,
+}
+
+/// `[[job]]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobTable {
+    /// Results are per class.
+    #[serde(default = "defaults::class")]
+    pub class: String,
+    /// So many such jobs.
+    #[serde(default = "defaults::one")]
+    pub count: u32,
+    /// In the ring.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u32>,
+    /// Where they are put; each rank gets a host that no job before has.
+    #[serde(default)]
+    pub place: Place,
+    /// Host of each rank instead of `ranks` and `place`; jobs may share hosts so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Vec<u32>>,
+    /// What they do.
+    #[serde(default)]
+    pub collective: CollectiveName,
+    /// Chunks of a stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u32>,
+    /// How many times.
+    #[serde(default = "defaults::one")]
+    pub iterations: u32,
+    /// Computing between two collectives.
+    #[serde(default)]
+    pub compute: Duration,
+    /// Bytes of one ring step on each channel.
+    #[serde(default = "defaults::chunk")]
+    pub chunk: Bytes,
+    /// Independent rings.
+    #[serde(default = "defaults::one")]
+    pub channels: u32,
+    /// Messages a step.
+    #[serde(default = "defaults::one")]
+    pub requests_per_step: u32,
+    /// Payload bytes of a packet.
+    #[serde(default = "defaults::path_mtu")]
+    pub path_mtu: u32,
+    /// Switches know how many packets a step has.
+    #[serde(default = "defaults::yes")]
+    pub step_size_known: bool,
+    /// Symphony knows the job.
+    #[serde(default = "defaults::yes")]
+    pub known: bool,
+    /// The whole job starts at a time drawn from 0 to this.
+    #[serde(default)]
+    pub skew: Duration,
+    /// Each rank starts so much later at most, drawn.
+    #[serde(default)]
+    pub jitter: Duration,
+    /// `[job.straggler]`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub straggler: Option<StragglerTable>,
+}
+
+/// `[job.straggler]`: ranks of the job that hold it up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StragglerTable {
+    /// Which; one, drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<Vec<u32>>,
+    /// Speed of their NIC.
+    #[serde(default = "defaults::percent")]
+    pub nic_percent: f64,
+    /// They begin so much later.
+    #[serde(default)]
+    pub late: Duration,
+}
+
+/// Where ranks are put.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// Ring order is host order.
+    #[default]
+    InOrder,
+    /// Rank r on leaf r mod leaves: every edge crosses the spine.
+    Stride,
+    /// Anywhere.
+    Random,
+}
+
+/// What ranks do together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CollectiveName {
+    /// 2(n-1) steps.
+    #[default]
+    AllReduce,
+    /// n-1 steps.
+    AllGather,
+    /// n-1 steps.
+    ReduceScatter,
+    /// No ring: every even rank sends `steps` chunks to the next.
+    Stream,
+}
+
+/// `[[background]]`: traffic of nobody's job, at random times between random hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BackgroundTable {
+    /// Hosts that send to one at the same time.
+    #[serde(default = "defaults::one")]
+    pub senders: u32,
+    /// What each sends.
+    pub bytes: Bytes,
+    /// Mean of the exponential time between two bursts.
+    pub mean_gap: Duration,
+    /// No burst begins later.
+    pub until: Duration,
+}
+
+mod defaults {
+    use super::{Bytes, Duration};
+
+    pub fn cc() -> String {
+        "dc55".into()
+    }
+    pub fn scale() -> f64 {
+        1.0
+    }
+    pub fn limit() -> Duration {
+        Duration(60_000_000_000)
+    }
+    pub fn delay() -> Duration {
+        Duration(1_000)
+    }
+    pub fn buffer() -> Bytes {
+        Bytes(64 << 20)
+    }
+    pub fn class() -> String {
+        "all".into()
+    }
+    pub fn one() -> u32 {
+        1
+    }
+    pub fn chunk() -> Bytes {
+        Bytes(1_000_000)
+    }
+    pub fn path_mtu() -> u32 {
+        4096
+    }
+    pub fn percent() -> f64 {
+        100.0
+    }
+    pub fn yes() -> bool {
+        true
+    }
+}
+
+impl Default for EcnTable {
+    /// 10 and 40 packets of 4 KB.
+    fn default() -> Self {
+        EcnTable { enabled: true, kmin: Bytes(40_000), kmax: Bytes(160_000), pmax: 0.2 }
+    }
+}
+
+impl File {
+    /// What is wrong with single values.
+    pub fn check(&self) -> Result<(), Wrong> {
+        let positive = |value: f64, key: Key| match value > 0.0 && value.is_finite() {
+            true => Ok(()),
+            false => Err(key.wrong(format!("{value}; use more than 0"))),
+        };
+        let within = |value: u64, least: u64, most: u64, key: Key| match (least..=most).contains(&value) {
+            true => Ok(()),
+            false => Err(key.wrong(format!("{value}; use {least} to {most}"))),
+        };
+        positive(self.scale, Key::new("scale"))?;
+        positive(self.limit.0 as f64, Key::new("limit"))?;
+        let fabric = Key::new("fabric");
+        positive(self.fabric.rate.0 as f64, fabric.name("rate"))?;
+        if let Some(rate) = self.fabric.spine_rate {
+            positive(rate.0 as f64, fabric.name("spine_rate"))?;
+        }
+        positive(self.fabric.buffer.0 as f64, fabric.name("buffer"))?;
+        let (ecn, key) = (&self.fabric.ecn, fabric.name("ecn"));
+        if ecn.kmin > ecn.kmax {
+            return Err(key.name("kmin").wrong(format!("{} is above kmax = {}; kmin <= kmax", ecn.kmin, ecn.kmax)));
+        }
+        if !(0.0..=1.0).contains(&ecn.pmax) {
+            return Err(key.name("pmax").wrong(format!("{} is no probability; use 0 to 1", ecn.pmax)));
+        }
+        if self.jobs.is_empty() {
+            return Err(Key::new("job").wrong("no job; add a [[job]] with ranks = 8"));
+        }
+        for (index, job) in self.jobs.iter().enumerate() {
+            let key = Key::new("job").index(index);
+            within(job.count.into(), 1, 1024, key.name("count"))?;
+            within(job.iterations.into(), 1, 1 << 20, key.name("iterations"))?;
+            within(job.channels.into(), 1, 64, key.name("channels"))?;
+            within(job.requests_per_step.into(), 1, 64, key.name("requests_per_step"))?;
+            within(job.chunk.0, 4, 1 << 30, key.name("chunk"))?;
+            if !job.chunk.0.is_multiple_of(4) {
+                return Err(key.name("chunk").wrong(format!("{}; use a multiple of 4 bytes", job.chunk)));
+            }
+            if !matches!(job.path_mtu, 256 | 512 | 1024 | 2048 | 4096) {
+                let wrong = format!("{} is no RoCE path MTU; use 256, 512, 1024, 2048 or 4096", job.path_mtu);
+                return Err(key.name("path_mtu").wrong(wrong));
+            }
+            match (job.collective, job.steps) {
+                (CollectiveName::Stream, None) => {
+                    return Err(key.name("steps").wrong("a stream has no end by itself; say how many chunks it sends"));
+                }
+                (CollectiveName::Stream, Some(steps)) => within(steps.into(), 1, 1 << 24, key.name("steps"))?,
+                (_, Some(_)) => {
+                    return Err(key.name("steps").wrong("a ring's steps follow from its ranks; leave it out"));
+                }
+                (_, None) => {}
+            }
+            if let Some(straggler) = &job.straggler {
+                positive(straggler.nic_percent, key.name("straggler").name("nic_percent"))?;
+            }
+        }
+        for (index, background) in self.background.iter().enumerate() {
+            let key = Key::new("background").index(index);
+            within(background.bytes.0, 1, 1 << 30, key.name("bytes"))?;
+            within(background.mean_gap.0, 1_000, 1 << 50, key.name("mean_gap"))?;
+        }
+        Ok(())
+    }
+}

@@ -13,7 +13,7 @@ mod error;
 mod file;
 mod set;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use bound::bound_ns;
 pub use error::ScenarioError;

@@ -15,15 +15,12 @@ mod set;
 
 use std::path::Path;
 
-pub use bound::bound_ns;
+pub use bound::bounds_ns;
 pub use error::ScenarioError;
 pub use file::{File, Model};
 
-use super::config::{Compiler, ConfigError, Key, Purpose, Wrong};
-use super::units::Duration;
+use super::config::{ConfigError, Key, Wrong};
 use crate::backend::sim::Setup;
-use crate::dataplane::Nanos;
-use crate::functions::symphony;
 use crate::roce::dcqcn;
 
 macro_rules! built_in {
@@ -47,6 +44,16 @@ impl Scenario {
     /// Names of the built-in scenarios, in the order of the matrix.
     pub fn names() -> impl Iterator<Item = &'static str> {
         BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// A built-in scenario by its name, or a file by its path.
+    ///
+    /// # Errors
+    /// As [`Self::named`] and [`Self::load`].
+    pub fn find(name_or_path: &str) -> Result<Self, ScenarioError> {
+        let path = Path::new(name_or_path);
+        let is_path = path.extension().is_some() || path.components().count() > 1;
+        if is_path { Self::load(path) } else { Self::named(name_or_path) }
     }
 
     /// A built-in scenario.
@@ -132,43 +139,18 @@ impl Scenario {
         toml::to_string(&self.file).unwrap_or_default()
     }
 
-    /// The run of a seed. `cc` is one of [`dcqcn::Parameters::NAMES`]. Symphony is left out and the discipline at its
-    /// default: these are the arms'.
+    /// How much slower than 10 Gbit/s it is: times of Symphony's parameters are meant to be multiplied by this.
+    pub fn stretch(&self) -> f64 {
+        self.file.scale
+    }
+
+    /// The run of a seed. `cc` is scaled here. Symphony is left out and the discipline at its default: these are the arms'.
     ///
     /// # Errors
-    /// An unknown `cc`.
-    pub fn setup(&self, seed: u64, cc: &str) -> Result<Setup, ScenarioError> {
-        let cc = self.congestion_control(cc)?;
-        draw::setup(&self.file, seed, cc).map_err(|wrong| ScenarioError::Wrong { name: self.name.clone(), wrong })
-    }
-
-    /// Symphony's parameters that arms start from: `[symphony]`, scaled, with the recovery time of the hosts' `cc`.
-    ///
-    /// # Errors
-    /// An unknown `cc`.
-    pub fn parameters(&self, cc: &str) -> Result<symphony::Parameters, ScenarioError> {
-        let cc = self.congestion_control(cc)?;
-        let parameters = self.symphony().map_err(|wrong| ScenarioError::Wrong { name: self.name.clone(), wrong })?;
-        Ok(symphony::Parameters { recovery_ns: cc.recovery_ns(), ..parameters })
-    }
-
-    /// A set by its name, scaled.
-    fn congestion_control(&self, cc: &str) -> Result<dcqcn::Parameters, ScenarioError> {
-        let set = dcqcn::Parameters::named(cc).ok_or_else(|| ScenarioError::CongestionControl { cc: cc.to_owned() })?;
-        Ok(set.scaled(self.file.scale))
-    }
-
-    fn symphony(&self) -> Result<symphony::Parameters, Wrong> {
-        let key = Key::new("symphony");
-        let mut table = self.file.symphony;
-        if table.recovery != super::config::SymphonyTable::default().recovery {
-            return Err(key.name("recovery").wrong("it follows from the hosts' congestion control here; leave it out"));
-        }
-        let scaled = |time: Duration| Duration((time.0 as f64 * self.file.scale).round() as Nanos);
-        for time in [&mut table.gap, &mut table.epoch, &mut table.gold_idle] {
-            *time = scaled(*time);
-        }
-        Compiler { purpose: Purpose::Replay, slowest_rate_bps: None }.parameters(&table, &key)
+    /// None that [`Self::parse`] has not found, whatever the seed.
+    pub fn setup(&self, seed: u64, cc: dcqcn::Parameters) -> Result<Setup, ScenarioError> {
+        draw::setup(&self.file, seed, cc.scaled(self.file.scale))
+            .map_err(|wrong| ScenarioError::Wrong { name: self.name.clone(), wrong })
     }
 
     /// Whatever is wrong is wrong with every seed.
@@ -178,8 +160,7 @@ impl Scenario {
             return Err(Key::new("cc").wrong(format!("{:?} is no set; there are {names}", self.file.cc)));
         };
         self.file.check()?;
-        self.symphony()?;
-        draw::setup(&self.file, 1, cc.scaled(self.file.scale)).map(drop)
+        draw::setup(&self.file, 1, cc).map(drop)
     }
 }
 

@@ -8,7 +8,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use super::file::{CollectiveName, FabricTable, File, JobTable, PathsName, Place, TopologyName};
 use crate::backend::sim::{Discipline, Fabric, Job, Paths, Setup, SlowLink, Topology, Transfer};
 use crate::control::config::{Key, Wrong};
-use crate::dataplane::{Nanos, Red};
+use crate::control::units::Idle;
+use crate::dataplane::{Nanos, Pfc, Red};
 use crate::roce::{Collective, dcqcn};
 
 /// ChaCha streams of a seed. The skew of jobs comes first: it is drawn as the live demo draws it.
@@ -155,13 +156,21 @@ fn fabric(file: &File, topology: Topology, shape: Shape, seed: u64) -> Result<Fa
         delay_ns: table.delay.0,
         red: table.ecn.enabled.then_some(Red { kmin_bytes, kmax_bytes, pmax }),
         buffer_bytes: table.buffer.0,
-        pfc: table.pfc,
+        pfc: table.pfc.then(|| pfc(table)),
         paths: match table.paths {
             PathsName::PerFlow => Paths::PerFlow,
             PathsName::PerStep => Paths::PerStep,
             PathsName::CollisionFree => Paths::CollisionFree,
         },
     })
+}
+
+/// The threshold of HPCC's ns-3 model; headroom for a round trip at the fastest link's rate and a packet at either end.
+fn pfc(table: &FabricTable) -> Pfc {
+    const LONGEST_FRAME_BYTES: u64 = 4096 + 128;
+    let bps = table.spine_rate.map_or(table.rate, |spine| spine.max(table.rate)).0;
+    let on_its_way = u128::from(bps) * u128::from(2 * table.delay.0) / 8_000_000_000;
+    Pfc::dynamic(3, on_its_way as u64 + 2 * LONGEST_FRAME_BYTES)
 }
 
 fn jobs(file: &File, shape: Shape, seed: u64, cc: dcqcn::Parameters) -> Result<Vec<Job>, Wrong> {
@@ -194,6 +203,7 @@ fn jobs(file: &File, shape: Shape, seed: u64, cc: dcqcn::Parameters) -> Result<V
                 congestion_control: Some(cc),
                 step_size_known: table.step_size_known,
                 known: table.known,
+                idle_ns: idle_ns(table, file.fabric.rate.0),
                 hosts,
             };
             hold_up(&mut job, table, &mut stragglers, &key)?;
@@ -201,6 +211,16 @@ fn jobs(file: &File, shape: Shape, seed: u64, cc: dcqcn::Parameters) -> Result<V
         }
     }
     Ok(jobs)
+}
+
+fn idle_ns(table: &JobTable, bps: u64) -> Nanos {
+    match table.idle {
+        Idle::Time(time) => time.0,
+        Idle::Steps(steps) => {
+            let bits = u128::from(steps) * u128::from(table.chunk.0) * u128::from(table.channels) * 8;
+            Nanos::try_from(bits * 1_000_000_000 / u128::from(bps.max(1))).unwrap_or(Nanos::MAX)
+        }
+    }
 }
 
 /// Host of each rank of one job.

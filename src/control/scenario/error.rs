@@ -4,7 +4,6 @@ use thiserror::Error;
 
 use super::Scenario;
 use crate::control::config::{ConfigError, Wrong};
-use crate::roce::dcqcn;
 
 /// A scenario that cannot be used.
 #[derive(Debug, Error)]
@@ -28,12 +27,6 @@ pub enum ScenarioError {
         assignment: String,
         /// What is wrong with it.
         wrong: Wrong,
-    },
-    /// No such set of congestion control parameters.
-    #[error("there is no congestion control `{cc}`; there are {}", dcqcn::Parameters::NAMES.join(", "))]
-    CongestionControl {
-        /// As asked for.
-        cc: String,
     },
     /// Something wrong that no check found before.
     #[error("{name}: {wrong}")]

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::control::config::{Key, SymphonyTable, Wrong};
-use crate::control::units::{Bytes, Duration, Rate};
+use crate::control::config::{Key, Wrong};
+use crate::control::units::{Bytes, Duration, Idle, Rate};
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -15,6 +15,7 @@ pub struct File {
     #[serde(default = "defaults::cc")]
     pub cc: String,
     /// How much slower than 10 Gbit/s: times of DCQCN and Symphony are multiplied by it, rates of DCQCN divided.
+    /// Not for faster links: the sets are meant for 10 and 100 Gbit/s as they are.
     #[serde(default = "defaults::scale")]
     pub scale: f64,
     /// How hosts behave.
@@ -28,9 +29,6 @@ pub struct File {
     /// `[[slow_link]]`
     #[serde(default, rename = "slow_link", skip_serializing_if = "Vec::is_empty")]
     pub slow_links: Vec<SlowLinkTable>,
-    /// `[symphony]`: what arms start from.
-    #[serde(default)]
-    pub symphony: SymphonyTable,
     /// `[[job]]`
     #[serde(default, rename = "job")]
     pub jobs: Vec<JobTable>,
@@ -82,7 +80,7 @@ pub struct FabricTable {
     /// Of each switch, shared by its ports.
     #[serde(default = "defaults::buffer")]
     pub buffer: Bytes,
-    /// Lossless.
+    /// Lossless: pause before the buffer is full, by a dynamic threshold of an eighth of what is left.
     #[serde(default)]
     pub pfc: bool,
     /// RED.
@@ -198,6 +196,9 @@ pub struct JobTable {
     /// Symphony knows the job.
     #[serde(default = "defaults::yes")]
     pub known: bool,
+    /// Silent for so long, the job has restarted, as far as Symphony can tell. Steps are of `chunk` at the fabric's `rate`.
+    #[serde(default = "defaults::idle")]
+    pub idle: Idle,
     /// The whole job starts at a time drawn from 0 to this.
     #[serde(default)]
     pub skew: Duration,
@@ -268,7 +269,7 @@ pub struct BackgroundTable {
 }
 
 mod defaults {
-    use super::{Bytes, Duration};
+    use super::{Bytes, Duration, Idle};
 
     pub fn cc() -> String {
         "dc55".into()
@@ -296,6 +297,9 @@ mod defaults {
     }
     pub fn path_mtu() -> u32 {
         4096
+    }
+    pub fn idle() -> Idle {
+        Idle::Steps(10)
     }
     pub fn percent() -> f64 {
         100.0

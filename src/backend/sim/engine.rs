@@ -1,21 +1,15 @@
 //! The event loop: packets from host to switch to switch to host.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 
-use super::hosts::Hosts;
+use super::model::HostModel;
 use super::node::{Node, Progress};
-use super::oracle::Oracle;
-use super::packet::{Bytes, Headers, Transport};
+use super::packet::Transport;
 use super::queue::{Event, EventQueue, Key};
-use super::results::{DEPTH_BUCKET_BYTES, DEPTH_BUCKETS, JobResults, LEAD_BUCKETS, Results};
+use super::results::{DEPTH_BUCKET_BYTES, DEPTH_BUCKETS, LEAD_BUCKETS, Results};
 use super::setup::{Discipline, Setup};
-use super::topology::{End, Plan, SwitchPlan};
-use super::{Error, error};
-use crate::dataplane::{Nanos, Phv, PortId, PortSet, Step, Switch};
-use crate::functions::forward::Forward;
-use crate::functions::symphony::{self, Parameters, Symphony, mapped};
-use crate::roce::{Side, queue_pair_number};
+use super::topology::{End, Plan};
+use crate::dataplane::{Nanos, Phv, PortId, PortSet, Step};
 
 /// A link and what is on it.
 struct Link<H> {
@@ -24,52 +18,9 @@ struct Link<H> {
     flying: VecDeque<(Key, Phv, H)>,
 }
 
-/// A job while it runs.
-struct JobState {
-    ranks_left: usize,
-    finish: Option<Nanos>,
-    agents: std::ops::Range<usize>,
-}
-
-/// Runs a setup; packets travel as headers, or as bytes.
-pub(super) fn run(setup: &Setup, as_bytes: bool) -> Result<Results, Error> {
-    if as_bytes { with_transport(setup, Bytes::default()) } else { with_transport(setup, Headers::default()) }
-}
-
-fn with_transport<W: Transport>(setup: &Setup, wire: W) -> Result<Results, Error> {
-    let plan = Plan::new(&setup.fabric, setup.seed)?;
-    match (setup.discipline, setup.symphony) {
-        (Discipline::LeastLead, _) => Engine::new(setup, &plan, wire, |switch, _| Oracle::new(switch))?.run(),
-        (_, None) => {
-            Engine::new(setup, &plan, wire, |switch, _| Switch::new(&switch.config, (forward(switch),)))?.run()
-        }
-        (_, Some(parameters)) => Engine::new(setup, &plan, wire, |switch, jobs| {
-            Switch::new(&switch.config, (with_jobs(parameters, jobs), forward(switch)))
-        })?
-        .run(),
-    }
-}
-
-fn forward(switch: &SwitchPlan) -> Forward {
-    Forward::new(&switch.forward, switch.ends.len(), switch.seed)
-}
-
-fn with_jobs(parameters: Parameters, jobs: &[symphony::Job]) -> Symphony {
-    let flows: usize = jobs.iter().map(|job| job.ring.len() * 2 * 64.min(MAX_CHANNELS)).sum();
-    let mut function = Symphony::new(parameters, flows.max(1) as u32, jobs.len().max(1) as u16);
-    for job in jobs {
-        // The control plane of every switch is told of every job; what does not fit was refused when the setup was read.
-        let _ = function.add_job(job, 0);
-    }
-    function
-}
-
-/// Room for flows is made for so many channels a ring.
-const MAX_CHANNELS: usize = 4;
-
-struct Engine<'a, W: Transport, N> {
+/// A run.
+pub(super) struct Engine<'a, W: Transport, N, M> {
     setup: &'a Setup,
-    /// Setup time 0: late enough for every job to have been idle, as before a real start.
     begin: Nanos,
     now: Nanos,
     events: EventQueue,
@@ -83,56 +34,44 @@ struct Engine<'a, W: Transport, N> {
     awaited: Vec<PortSet>,
     /// Whether switches may pause their neighbours.
     pfc: bool,
+    /// Out of each line of the hosts.
+    uplinks: Vec<u32>,
     links: Vec<Link<W::Handle>>,
-    hosts: Hosts,
-    jobs: Vec<JobState>,
-    unfinished: usize,
+    hosts: M,
+    /// Lines to look at; empty between events.
+    lines: Vec<u32>,
     progress: Progress,
     /// Whether anybody looks at `progress`.
     omniscient: bool,
     results: Results,
 }
 
-impl<'a, W: Transport, N: Node<W>> Engine<'a, W, N> {
-    fn new(
+impl<'a, W: Transport, N: Node<W>, M: HostModel<W>> Engine<'a, W, N, M> {
+    /// `begin` is the setup's time 0.
+    pub(super) fn new(
         setup: &'a Setup,
         plan: &Plan,
+        begin: Nanos,
         wire: W,
-        node: impl Fn(&SwitchPlan, &[symphony::Job]) -> N,
-    ) -> Result<Self, Error> {
-        let begin = setup.jobs.iter().map(|job| job.idle_ns).max().unwrap_or(0) + 1_000_000;
-        let mut hosts = Hosts::new(setup);
-        let (mut jobs, mut known, mut progress) = (Vec::new(), Vec::new(), Progress::default());
-        for (index, job) in (0u32..).zip(&setup.jobs) {
-            let first = hosts.agents.len();
-            let ring = hosts.add_job(setup, index, job, begin)?;
-            for (rank, src) in ring.iter().enumerate() {
-                let next = (rank + 1) % ring.len();
-                for channel in 0..job.channels {
-                    let qpn = queue_pair_number(index, next as u32, channel, 0, Side::Prev);
-                    progress.add(mapped(*src), qpn, index, hosts.agents[first].endpoint.config().packets_per_step());
-                }
-            }
-            if job.known {
-                known.push(symphony_job(setup, index, job, ring));
-            }
-            jobs.push(JobState { ranks_left: job.hosts.len(), finish: None, agents: first..hosts.agents.len() });
-        }
+        nodes: Vec<N>,
+        hosts: M,
+        progress: Progress,
+    ) -> Self {
         let mut engine = Engine {
             setup,
             begin,
             now: 0,
             events: EventQueue::default(),
             wire,
-            nodes: plan.switches.iter().map(|switch| node(switch, &known)).collect(),
+            nodes,
             out: Vec::new(),
             ends: plan.switches.iter().map(|switch| switch.ends.clone()).collect(),
             awaited: vec![PortSet::default(); plan.switches.len()],
             pfc: setup.fabric.pfc.is_some(),
+            uplinks: Vec::new(),
             links: Vec::new(),
             hosts,
-            unfinished: jobs.len(),
-            jobs,
+            lines: Vec::new(),
             progress,
             omniscient: setup.discipline == Discipline::LeastLead,
             results: Results {
@@ -145,14 +84,17 @@ impl<'a, W: Transport, N: Node<W>> Engine<'a, W, N> {
             let links = switch.ends.iter().map(|&end| engine.add_link(end)).collect();
             engine.out.push(links);
         }
-        for line in 0..engine.hosts.lines.len() as u32 {
-            engine.plug(line, plan);
+        for line in 0..engine.hosts.lines() {
+            let (switch, port) = plan.hosts[engine.hosts.host(line) as usize];
+            let link = engine.add_link(End::Switch(switch, port));
+            engine.uplinks.push(link);
+            engine.wake(line);
         }
         for (index, transfer) in (0u32..).zip(&setup.background) {
             let key = engine.events.key(begin + transfer.start_at);
             engine.events.push(key, Event::Transfer { index });
         }
-        Ok(engine)
+        engine
     }
 
     fn add_link(&mut self, to: End) -> u32 {
@@ -160,17 +102,10 @@ impl<'a, W: Transport, N: Node<W>> Engine<'a, W, N> {
         (self.links.len() - 1) as u32
     }
 
-    /// Gives a host's line its link, and looks when it has something to send.
-    fn plug(&mut self, line: u32, plan: &Plan) {
-        let host = if self.setup.fabric.shared_nic { line } else { self.hosts.host_of_line(line) };
-        let (switch, port) = plan.hosts[host as usize];
-        self.hosts.lines[line as usize].link = self.add_link(End::Switch(switch, port));
-        self.wake(line);
-    }
-
-    fn run(mut self) -> Result<Results, Error> {
+    /// Runs to the end of all jobs, or to the setup's limit.
+    pub(super) fn run(mut self) -> Results {
         let limit = self.begin.saturating_add(self.setup.limit_ns);
-        while self.unfinished > 0 {
+        while !self.hosts.is_done() {
             let Some((now, event)) = self.events.pop() else { break };
             if now > limit {
                 break;
@@ -192,7 +127,7 @@ impl<'a, W: Transport, N: Node<W>> Engine<'a, W, N> {
                 Event::Transfer { index } => self.transfer(index),
             }
         }
-        Ok(self.finish())
+        self.finish()
     }
 
     /// The first packet of a link is where the link ends.
@@ -279,10 +214,8 @@ impl<'a, W: Transport, N: Node<W>> Engine<'a, W, N> {
                 self.depart(switch);
             }
             End::Host(host) => {
-                for line in self.hosts.lines_of(host) {
-                    self.hosts.lines[line as usize].paused = paused;
-                    self.send(line);
-                }
+                self.hosts.pause(host, paused, &mut self.lines);
+                self.look();
             }
         }
     }
@@ -300,34 +233,33 @@ impl<'a, W: Transport, N: Node<W>> Engine<'a, W, N> {
 
     #[inline]
     fn deliver(&mut self, phv: &Phv, frame: W::Handle) {
-        let Some((repr, ce)) = self.wire.arrive(phv, frame) else { return };
         if self.omniscient {
             self.progress.deliver(phv);
         }
-        let Some(agent) = self.hosts.receive(self.now, &repr, ce) else { return };
-        if self.hosts.finishes(agent) {
-            self.finished(agent);
-        }
-        let line = self.hosts.line_of(agent);
-        self.send(line);
-        self.hosts.retire(agent);
+        self.hosts.receive(self.now, phv, frame, &mut self.wire, &mut self.lines);
+        self.look();
     }
 
-    fn finished(&mut self, agent: u32) {
-        let Some(job) = self.hosts.agents[agent as usize].job else { return };
-        let job = &mut self.jobs[job as usize];
-        job.ranks_left -= 1;
-        if job.ranks_left == 0 {
-            job.finish = Some(self.now);
-            self.unfinished -= 1;
+    fn transfer(&mut self, index: u32) {
+        self.hosts.transfer(self.now, index, &mut self.lines);
+        self.look();
+    }
+
+    /// Looks at the lines that may have something to send.
+    #[inline]
+    fn look(&mut self) {
+        let mut lines = std::mem::take(&mut self.lines);
+        for line in lines.drain(..) {
+            self.send(line);
         }
+        self.lines = lines;
     }
 
     /// Sends on a line what leaves now.
     #[inline]
     fn send(&mut self, line: u32) {
         while let Some(sent) = self.hosts.send(line, self.now, &mut self.wire) {
-            let link = self.hosts.lines[line as usize].link;
+            let link = self.uplinks[line as usize];
             self.launch(link, sent.ends_at, sent.phv, sent.frame);
         }
         self.wake(line);
@@ -341,83 +273,12 @@ impl<'a, W: Transport, N: Node<W>> Engine<'a, W, N> {
         }
     }
 
-    fn transfer(&mut self, index: u32) {
-        let Some(transfer) = self.setup.background.get(index as usize) else { return };
-        let path_mtu = self.setup.jobs.first().map_or(4096, |job| job.path_mtu);
-        self.hosts.add_transfer(transfer, index, self.now, path_mtu, self.setup.fabric.host_bps);
-        for host in [transfer.from, transfer.to] {
-            self.send(host);
-        }
-    }
-
     fn finish(mut self) -> Results {
         for node in &self.nodes {
             node.report(&mut self.results);
         }
-        let begin = self.begin;
-        self.results.end_ns = self.now.saturating_sub(begin);
-        for (job, state) in self.setup.jobs.iter().zip(&self.jobs) {
-            let agents = &self.hosts.agents[state.agents.clone()];
-            self.results.jobs.push(JobResults {
-                class: job.class.clone(),
-                start_ns: job.start_at.iter().copied().min().unwrap_or(0),
-                finish_ns: state.finish.map(|at| at - begin),
-                steps: agents.iter().map(|a| a.endpoint.progress().iter().map(|at| at - begin).collect()).collect(),
-            });
-        }
-        for agent in self.hosts.agents.iter().filter(|agent| agent.job.is_some()) {
-            let counters = agent.endpoint.counters();
-            self.results.cnps += counters.cnps_sent;
-            self.results.retransmissions += counters.retransmitted_packets;
-            self.results.delivered_bytes += counters.data_bytes_received;
-        }
+        self.results.end_ns = self.now.saturating_sub(self.begin);
+        self.hosts.report(&mut self.results);
         self.results
     }
-}
-
-/// The job as the switches know it.
-fn symphony_job(setup: &Setup, index: u32, job: &super::Job, ring: Vec<IpAddr>) -> symphony::Job {
-    let packets = job.chunk_bytes.div_ceil(job.path_mtu);
-    let steps = job.collective.steps(ring.len() as u32);
-    symphony::Job {
-        id: index + 1,
-        name: format!("{}-{index}", job.class),
-        ring,
-        step_source: match setup.fabric.paths {
-            super::Paths::PerStep => symphony::StepSource::UdpSport,
-            _ => symphony::StepSource::Message,
-        },
-        requests_per_step: job.requests_per_step as u16,
-        packets_per_step: job.step_size_known.then_some(packets),
-        path_mtu: job.path_mtu,
-        steps_per_collective: steps,
-        idle_ns: job.idle_ns,
-        enabled: true,
-    }
-}
-
-/// Checks what the parts do not.
-pub(super) fn check(setup: &Setup) -> Result<(), Error> {
-    if setup.jobs.is_empty() {
-        return Err(error("jobs", "there is none: a run ends with its last job".into()));
-    }
-    if !setup.fabric.shared_nic && !setup.background.is_empty() {
-        return Err(error("background", "needs hosts with a NIC that their ranks share (shared_nic)".into()));
-    }
-    let hosts = setup.fabric.topology.hosts();
-    for transfer in &setup.background {
-        if transfer.from >= hosts || transfer.to >= hosts || transfer.from == transfer.to || transfer.bytes == 0 {
-            return Err(error(
-                "background",
-                format!(
-                    "a transfer of {} bytes from host {} to {}: the fabric has hosts 0 to {}",
-                    transfer.bytes,
-                    transfer.from,
-                    transfer.to,
-                    hosts - 1
-                ),
-            ));
-        }
-    }
-    Ok(())
 }

@@ -1,6 +1,10 @@
-//! Hosts: endpoints, and the lines on which they send.
+//! RoCEv2 hosts: endpoints, and the lines on which they send.
 
-use super::packet::Transport;
+use std::net::IpAddr;
+
+use super::model::{HostModel, Sent};
+use super::packet::RoceTransport;
+use super::results::{JobResults, Results};
 use super::setup::{Job, Paths, Setup, Transfer};
 use super::topology::{MAX_ENDPOINTS, address, endpoint, serialisation_ps};
 use super::{Error, error};
@@ -12,11 +16,11 @@ use crate::wire::roce::Repr;
 const RETRANSMIT_TIMEOUT_NS: Nanos = 1_000_000_000;
 
 /// An endpoint and where it is.
-pub(super) struct Agent {
-    pub(super) endpoint: Endpoint,
+struct Agent {
+    endpoint: Endpoint,
     line: u32,
     /// Index of its job; `None`: one end of a transfer.
-    pub(super) job: Option<u32>,
+    job: Option<u32>,
     /// When it wants to be asked.
     next: Nanos,
     finished: bool,
@@ -28,63 +32,67 @@ pub(super) struct Agent {
 
 /// One line into the fabric: a NIC, or one rank's share of an unlimited one.
 #[derive(Default)]
-pub(super) struct Line {
-    pub(super) bps: u64,
-    /// The link that it feeds.
-    pub(super) link: u32,
+struct Line {
+    bps: u64,
     agents: Vec<u32>,
     turn: usize,
     free_ps: u64,
     /// Times for which there is an event already, latest first.
     pending: Vec<Nanos>,
     /// The switch has asked for a pause.
-    pub(super) paused: bool,
+    paused: bool,
+}
+
+/// A job while it runs.
+struct JobState {
+    ranks_left: usize,
+    finish: Option<Nanos>,
+    agents: std::ops::Range<usize>,
 }
 
 /// All hosts.
-pub(super) struct Hosts {
-    pub(super) agents: Vec<Agent>,
-    pub(super) lines: Vec<Line>,
+pub(super) struct Hosts<'a> {
+    setup: &'a Setup,
+    /// The setup's time 0.
+    begin: Nanos,
+    agents: Vec<Agent>,
+    lines: Vec<Line>,
+    jobs: Vec<JobState>,
+    unfinished: usize,
     /// By host, by endpoint number.
     directory: Vec<Vec<u32>>,
     /// Line of each host whose ranks share one.
     shared: Option<Vec<u32>>,
     reorder: bool,
     recycled: Vec<u32>,
-}
-
-/// A packet leaves a host.
-pub(super) struct Sent<H> {
-    pub(super) phv: Phv,
-    pub(super) frame: H,
-    /// When its last bit has left.
-    pub(super) ends_at: Nanos,
+    /// The endpoint that the last packet was for.
+    receiver: Option<u32>,
 }
 
 const NOBODY: u32 = u32::MAX;
 
-impl Hosts {
-    pub(super) fn new(setup: &Setup) -> Self {
+impl<'a> Hosts<'a> {
+    pub(super) fn new(setup: &'a Setup, begin: Nanos) -> Self {
         let hosts = setup.fabric.topology.hosts();
         let line = |_| Line { bps: setup.fabric.host_bps, ..Line::default() };
         Hosts {
+            setup,
+            begin,
             agents: Vec::new(),
+            jobs: Vec::new(),
+            unfinished: 0,
             lines: if setup.fabric.shared_nic { (0..hosts).map(line).collect() } else { Vec::new() },
             directory: vec![Vec::new(); hosts as usize],
             shared: setup.fabric.shared_nic.then(|| (0..hosts).collect()),
             reorder: setup.fabric.paths == Paths::PerStep,
             recycled: Vec::new(),
+            receiver: None,
         }
     }
 
     /// Puts the ranks of a job on their hosts; returns their addresses in ring order.
-    pub(super) fn add_job(
-        &mut self,
-        setup: &Setup,
-        index: u32,
-        job: &Job,
-        begin: Nanos,
-    ) -> Result<Vec<std::net::IpAddr>, Error> {
+    pub(super) fn add_job(&mut self, index: u32, job: &Job) -> Result<Vec<IpAddr>, Error> {
+        let first = self.agents.len();
         let ring = job.hosts.iter().map(|&host| self.free_address(host)).collect::<Result<Vec<_>, _>>()?;
         for (rank, &host) in (0u32..).zip(&job.hosts) {
             let of = |list: &[u64], name: &'static str| {
@@ -99,18 +107,25 @@ impl Hosts {
             config.requests_per_step = job.requests_per_step;
             config.path_mtu = job.path_mtu;
             config.line_rate_bps = of(&job.nic_bps, "nic_bps")?;
-            config.start_at = begin + of(&job.start_at, "start_at")?;
+            config.start_at = self.begin + of(&job.start_at, "start_at")?;
             config.congestion_control = job.congestion_control;
-            if setup.fabric.paths == Paths::PerStep {
+            if self.setup.fabric.paths == Paths::PerStep {
                 config.source_port = SourcePort::StepTag;
             }
             self.add(host, &ring[rank as usize], Some(index), simulated(config))?;
         }
+        self.jobs.push(JobState { ranks_left: ring.len(), finish: None, agents: first..self.agents.len() });
+        self.unfinished += 1;
         Ok(ring)
     }
 
+    /// Packets of a job's step on one channel.
+    pub(super) fn packets_per_step(&self, job: u32) -> u32 {
+        self.agents[self.jobs[job as usize].agents.start].endpoint.config().packets_per_step()
+    }
+
     /// Both ends of a transfer, which begins now.
-    pub(super) fn add_transfer(&mut self, transfer: &Transfer, number: u32, now: Nanos, path_mtu: u32, bps: u64) {
+    fn add_transfer(&mut self, transfer: &Transfer, number: u32, now: Nanos, path_mtu: u32, bps: u64) {
         let Ok(from) = self.free_address(transfer.from) else { return };
         let Ok(to) = self.free_address(transfer.to) else { return };
         for (rank, host) in [(0, transfer.from), (1, transfer.to)] {
@@ -131,27 +146,16 @@ impl Hosts {
         }
     }
 
-    /// The host of a line that one endpoint has for itself.
-    pub(super) fn host_of_line(&self, line: u32) -> u32 {
+    fn host_of_line(&self, line: u32) -> u32 {
+        if self.shared.is_some() {
+            return line;
+        }
         let agent = self.lines[line as usize].agents.first();
         let addr = agent.map(|&agent| self.agents[agent as usize].endpoint.config().addr);
         addr.and_then(endpoint).map_or(0, |(host, _)| host)
     }
 
-    /// The lines of a host.
-    pub(super) fn lines_of(&self, host: u32) -> Vec<u32> {
-        match &self.shared {
-            Some(lines) => lines.get(host as usize).copied().into_iter().collect(),
-            None => (0..self.lines.len() as u32).filter(|&line| self.host_of_line(line) == host).collect(),
-        }
-    }
-
-    /// The line on which an endpoint sends.
-    pub(super) fn line_of(&self, agent: u32) -> u32 {
-        self.agents[agent as usize].line
-    }
-
-    fn free_address(&mut self, host: u32) -> Result<std::net::IpAddr, Error> {
+    fn free_address(&mut self, host: u32) -> Result<IpAddr, Error> {
         let Some(directory) = self.directory.get_mut(host as usize) else {
             return Err(error("host", format!("there is no host {host}")));
         };
@@ -169,7 +173,7 @@ impl Hosts {
         Ok(address(host, place as u32))
     }
 
-    fn add(&mut self, host: u32, own: &std::net::IpAddr, job: Option<u32>, config: roce::Config) -> Result<u32, Error> {
+    fn add(&mut self, host: u32, own: &IpAddr, job: Option<u32>, config: roce::Config) -> Result<u32, Error> {
         let bps = config.line_rate_bps;
         let next = config.start_at;
         let endpoint_ = Endpoint::new(config).map_err(|wrong| error("job", wrong.to_string()))?;
@@ -199,7 +203,7 @@ impl Hosts {
     }
 
     /// Hands a packet to its endpoint. Returns which, unless nobody has that address.
-    pub(super) fn receive(&mut self, now: Nanos, repr: &Repr, ce: bool) -> Option<u32> {
+    fn hand_over(&mut self, now: Nanos, repr: &Repr, ce: bool) -> Option<u32> {
         let (host, place) = endpoint(repr.dst)?;
         let index = *self.directory.get(host as usize)?.get(place as usize)?;
         let reorder = self.reorder;
@@ -213,16 +217,24 @@ impl Hosts {
         Some(index)
     }
 
-    /// Whether the endpoint has just finished.
-    pub(super) fn finishes(&mut self, agent: u32) -> bool {
+    /// Counts an endpoint that has just finished.
+    fn count_finish(&mut self, now: Nanos, agent: u32) {
         let agent = &mut self.agents[agent as usize];
-        let now = !agent.finished && matches!(agent.endpoint.outcome(), Outcome::Finished { .. });
-        agent.finished |= now;
-        now
+        if agent.finished || !matches!(agent.endpoint.outcome(), Outcome::Finished { .. }) {
+            return;
+        }
+        agent.finished = true;
+        let Some(job) = agent.job else { return };
+        let job = &mut self.jobs[job as usize];
+        job.ranks_left -= 1;
+        if job.ranks_left == 0 {
+            job.finish = Some(now);
+            self.unfinished -= 1;
+        }
     }
 
     /// Forgets an endpoint of a transfer that has nothing more to say.
-    pub(super) fn retire(&mut self, agent: u32) {
+    fn retire(&mut self, agent: u32) {
         let own = &self.agents[agent as usize];
         if own.job.is_some() || !own.finished || !own.endpoint.is_idle() {
             return;
@@ -234,9 +246,27 @@ impl Hosts {
         }
         self.recycled.push(agent);
     }
+}
 
-    /// The packet that leaves on a line now, if it is free and there is one.
-    pub(super) fn send<W: Transport>(&mut self, line: u32, now: Nanos, wire: &mut W) -> Option<Sent<W::Handle>> {
+impl<W: RoceTransport> HostModel<W> for Hosts<'_> {
+    fn lines(&self) -> u32 {
+        self.lines.len() as u32
+    }
+
+    fn host(&self, line: u32) -> u32 {
+        self.host_of_line(line)
+    }
+
+    #[inline]
+    fn receive(&mut self, now: Nanos, phv: &Phv, frame: W::Handle, wire: &mut W, lines: &mut Vec<u32>) {
+        let Some((repr, ce)) = wire.arrive(phv, frame) else { return };
+        let Some(agent) = self.hand_over(now, &repr, ce) else { return };
+        self.count_finish(now, agent);
+        lines.push(self.agents[agent as usize].line);
+        self.receiver = Some(agent);
+    }
+
+    fn send(&mut self, line: u32, now: Nanos, wire: &mut W) -> Option<Sent<W::Handle>> {
         let own = &mut self.lines[line as usize];
         if own.free_ps.div_ceil(1000) > now {
             return None;
@@ -260,8 +290,10 @@ impl Hosts {
         None
     }
 
-    /// When to look at a line again; `None` when an event for it is on its way, or nothing is to come.
-    pub(super) fn wake(&mut self, line: u32) -> Option<Nanos> {
+    fn wake(&mut self, line: u32) -> Option<Nanos> {
+        if let Some(agent) = self.receiver.take() {
+            self.retire(agent);
+        }
         let own = &mut self.lines[line as usize];
         let next = own.agents.iter().map(|&agent| self.agents[agent as usize].next).min()?;
         // Paused, only acknowledgements and CNPs are awaited, and those are due at once.
@@ -276,9 +308,47 @@ impl Hosts {
         Some(at)
     }
 
-    /// An event for a line has come.
-    pub(super) fn woken(&mut self, line: u32) {
+    fn woken(&mut self, line: u32) {
         self.lines[line as usize].pending.pop();
+    }
+
+    fn pause(&mut self, host: u32, paused: bool, lines: &mut Vec<u32>) {
+        let first = lines.len();
+        lines.extend((0..self.lines.len() as u32).filter(|&line| self.host_of_line(line) == host));
+        for &line in &lines[first..] {
+            self.lines[line as usize].paused = paused;
+        }
+    }
+
+    fn transfer(&mut self, now: Nanos, index: u32, lines: &mut Vec<u32>) {
+        let setup = self.setup;
+        let Some(transfer) = setup.background.get(index as usize) else { return };
+        let path_mtu = setup.jobs.first().map_or(4096, |job| job.path_mtu);
+        self.add_transfer(transfer, index, now, path_mtu, setup.fabric.host_bps);
+        lines.extend([transfer.from, transfer.to]);
+    }
+
+    fn is_done(&self) -> bool {
+        self.unfinished == 0
+    }
+
+    fn report(&self, results: &mut Results) {
+        for (job, state) in self.setup.jobs.iter().zip(&self.jobs) {
+            let agents = &self.agents[state.agents.clone()];
+            let of = |agent: &Agent| agent.endpoint.progress().iter().map(|at| at - self.begin).collect();
+            results.jobs.push(JobResults {
+                class: job.class.clone(),
+                start_ns: job.start_at.iter().copied().min().unwrap_or(0),
+                finish_ns: state.finish.map(|at| at - self.begin),
+                steps: agents.iter().map(of).collect(),
+            });
+        }
+        for agent in self.agents.iter().filter(|agent| agent.job.is_some()) {
+            let counters = agent.endpoint.counters();
+            results.cnps += counters.cnps_sent;
+            results.retransmissions += counters.retransmitted_packets;
+            results.delivered_bytes += counters.data_bytes_received;
+        }
     }
 }
 

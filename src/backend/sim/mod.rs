@@ -10,11 +10,13 @@
 
 mod engine;
 mod hosts;
+mod model;
 mod node;
 mod oracle;
 mod packet;
 mod queue;
 mod results;
+mod run;
 mod setup;
 #[cfg(test)]
 mod tests;
@@ -45,8 +47,8 @@ fn error(field: &'static str, reason: String) -> Error {
 /// # Errors
 /// What makes no sense in it.
 pub fn run(setup: &Setup) -> Result<Results, Error> {
-    engine::check(setup)?;
-    engine::run(setup, false)
+    run::check(setup)?;
+    run::run(setup, false)
 }
 
 /// The same with real frames through parser and deparser at every hop. Slow; gives the same results.
@@ -54,6 +56,6 @@ pub fn run(setup: &Setup) -> Result<Results, Error> {
 /// # Errors
 /// As [`run`].
 pub fn run_as_bytes(setup: &Setup) -> Result<Results, Error> {
-    engine::check(setup)?;
-    engine::run(setup, true)
+    run::check(setup)?;
+    run::run(setup, true)
 }

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use super::packet::Transport;
 use super::results::Results;
-use crate::dataplane::{Departure, IpAddress, Nanos, NoTrace, Phv, PortId, PortSet, Switch};
-use crate::functions::forward::Forward;
+use crate::dataplane::{Departure, Function, IpAddress, Nanos, NoTrace, Phv, PortId, PortSet, Switch};
 use crate::functions::symphony::Symphony;
 
 /// A switch.
@@ -85,18 +84,18 @@ impl Progress {
 }
 
 /// The functions of a simulated switch: with or without Symphony.
-pub(super) trait Functions: crate::dataplane::Function {
+pub(super) trait Functions: Function {
     /// Symphony, where it is.
     fn symphony(&self) -> Option<&Symphony>;
 }
 
-impl Functions for (Forward,) {
+impl<F: Function> Functions for (F,) {
     fn symphony(&self) -> Option<&Symphony> {
         None
     }
 }
 
-impl Functions for (Symphony, Forward) {
+impl<F: Function> Functions for (Symphony, F) {
     fn symphony(&self) -> Option<&Symphony> {
         Some(&self.0)
     }

@@ -7,10 +7,7 @@ use crate::wire::{Ecn, PROTOCOL_UDP, ROCE_PORT, ethernet};
 
 /// How packets travel.
 pub(super) trait Transport: Frames {
-    /// A packet leaves a host.
-    fn send(&mut self, repr: &Repr) -> (Phv, Self::Handle);
-
-    /// It comes into a switch.
+    /// A packet comes into a switch.
     fn enter<F: Function>(
         &mut self,
         switch: &mut Switch<F, Self::Handle>,
@@ -19,6 +16,12 @@ pub(super) trait Transport: Frames {
         phv: &Phv,
         frame: Self::Handle,
     );
+}
+
+/// How RoCEv2 packets travel.
+pub(super) trait RoceTransport: Transport {
+    /// A packet leaves a host.
+    fn send(&mut self, repr: &Repr) -> (Phv, Self::Handle);
 
     /// It comes to a host. Says what it is and whether it was marked.
     fn arrive(&mut self, phv: &Phv, frame: Self::Handle) -> Option<(Repr, bool)>;
@@ -73,21 +76,21 @@ impl Frames for Headers {
 
 impl Transport for Headers {
     #[inline]
+    fn enter<F: Function>(&mut self, switch: &mut Switch<F, u32>, port: PortId, now: Nanos, phv: &Phv, frame: u32) {
+        switch.ingress(now, parsed(phv, port, now), frame, self, &mut NoTrace);
+    }
+}
+
+/// What a parser that finds the headers `phv` on `port` makes of them.
+#[inline]
+pub(super) fn parsed(phv: &Phv, port: PortId, now: Nanos) -> Phv {
+    Phv { ingress_port: port, received_at: now, bridged: Default::default(), extra_mark: false, routed: false, ..*phv }
+}
+
+impl RoceTransport for Headers {
+    #[inline]
     fn send(&mut self, repr: &Repr) -> (Phv, u32) {
         (headers(repr), self.put(Some(*repr)))
-    }
-
-    #[inline]
-    fn enter<F: Function>(&mut self, switch: &mut Switch<F, u32>, port: PortId, now: Nanos, phv: &Phv, frame: u32) {
-        let phv = Phv {
-            ingress_port: port,
-            received_at: now,
-            bridged: Default::default(),
-            extra_mark: false,
-            routed: false,
-            ..*phv
-        };
-        switch.ingress(now, phv, frame, self, &mut NoTrace);
     }
 
     #[inline]
@@ -151,14 +154,6 @@ impl Frames for Bytes {
 }
 
 impl Transport for Bytes {
-    fn send(&mut self, repr: &Repr) -> (Phv, Vec<u8>) {
-        self.zeros.resize(repr.payload_len, 0);
-        let mut frame = vec![0; repr.frame_len()];
-        // An endpoint's packets fit their frames.
-        let _ = repr.emit_frame([0; 6], [0; 6], &self.zeros, &mut frame);
-        (Phv { frame_bytes: frame.len() as u32, ..Phv::default() }, frame)
-    }
-
     fn enter<F: Function>(
         &mut self,
         switch: &mut Switch<F, Vec<u8>>,
@@ -168,6 +163,16 @@ impl Transport for Bytes {
         frame: Vec<u8>,
     ) {
         switch.receive(port, now, frame, self, &mut NoTrace);
+    }
+}
+
+impl RoceTransport for Bytes {
+    fn send(&mut self, repr: &Repr) -> (Phv, Vec<u8>) {
+        self.zeros.resize(repr.payload_len, 0);
+        let mut frame = vec![0; repr.frame_len()];
+        // An endpoint's packets fit their frames.
+        let _ = repr.emit_frame([0; 6], [0; 6], &self.zeros, &mut frame);
+        (Phv { frame_bytes: frame.len() as u32, ..Phv::default() }, frame)
     }
 
     fn arrive(&mut self, _: &Phv, frame: Vec<u8>) -> Option<(Repr, bool)> {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use symphony::dataplane::{
-    Cx, DropReason, Egress, Emission, Frames, Function, Nanos, NoTrace, Phv, PortConfig, PortSet, Red, Switch,
+    Cx, DropReason, Egress, Emission, Frames, Function, Nanos, NoTrace, Pfc, Phv, PortConfig, PortSet, Red, Switch,
     SwitchConfig, Tracer, Verdict,
 };
 
@@ -87,6 +87,7 @@ enum Act {
     Send { port: u16, refuse: Option<DropReason> },
     Up { port: u16, up: bool },
     Flush { port: u16 },
+    Pause { port: u16, paused: bool },
     Wait(Nanos),
 }
 
@@ -101,7 +102,8 @@ fn act() -> impl Strategy<Value = Act> {
             .prop_map(|(port, bytes)| Act::Receive { port, bytes }),
         4 => (port.clone(), refuse).prop_map(|(port, refuse)| Act::Send { port, refuse }),
         1 => (port.clone(), any::<bool>()).prop_map(|(port, up)| Act::Up { port, up }),
-        1 => port.prop_map(|port| Act::Flush { port }),
+        1 => port.clone().prop_map(|port| Act::Flush { port }),
+        1 => (port, any::<bool>()).prop_map(|(port, paused)| Act::Pause { port, paused }),
         2 => (0..2_000u64).prop_map(Act::Wait),
     ]
 }
@@ -112,22 +114,27 @@ proptest! {
         acts in proptest::collection::vec(act(), 1..300),
         buffer_bytes in 100..3000u64,
         capacity in 1..40usize,
+        pfc in proptest::option::of(prop_oneof![
+            (0..1000u64).prop_map(|xoff_bytes| Pfc::fixed(xoff_bytes, xoff_bytes / 2, 200)),
+            (0..4u8).prop_map(|shift| Pfc { reserve_bytes: 64, resume_offset_bytes: 48, ..Pfc::dynamic(shift, 200) }),
+        ]),
     ) {
-        let port = |rate_bps| PortConfig {
+        let port = |(rate_bps, pfc)| PortConfig {
             name: String::new(),
             rate_bps,
             buffer_bytes: buffer_bytes / 2,
             red: Some(Red { kmin_bytes: 50, kmax_bytes: 300, pmax: 0.5 }),
-            pfc: None,
+            pfc,
         };
         let config = SwitchConfig {
             buffer_bytes,
             seed: 1,
-            ports: [None, Some(1_000_000_000), Some(8_000_000_000), None].map(port).to_vec(),
+            ports: [(None, pfc), (Some(1_000_000_000), pfc), (Some(8_000_000_000), None), (None, None)].map(port).to_vec(),
         };
         let mut switch = Switch::new(&config, Toy);
         let mut pool = Pool { capacity, used: 0 };
         let (mut now, mut received, mut sent) = (0, 0, 0);
+        let mut told = [false; PORTS as usize];
         for act in acts {
             match act {
                 Act::Receive { port, bytes } => {
@@ -150,7 +157,11 @@ proptest! {
                 }
                 Act::Up { port, up } => switch.set_port_up(port, up),
                 Act::Flush { port } => switch.flush_port(port, &mut pool, &mut NoTrace),
+                Act::Pause { port, paused } => switch.pause(port, now, paused),
                 Act::Wait(ns) => now += ns,
+            }
+            for (port, paused) in switch.take_pauses() {
+                told[usize::from(port)] = paused;
             }
             let counters = switch.counters();
             let law = counters.conservation;
@@ -160,6 +171,7 @@ proptest! {
             prop_assert_eq!(law.queued, pool.used as u64, "a frame is in a queue or it is free");
             prop_assert_eq!(law.dropped, counters.drops.iter().map(|(_, n)| n).sum::<u64>());
             prop_assert_eq!(law.queued == 0, switch.backlog().is_empty());
+            prop_assert!(law.queued > 0 || told == [false; PORTS as usize], "nobody is paused for nothing");
         }
     }
 }

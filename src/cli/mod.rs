@@ -19,6 +19,8 @@ use crate::control::config::{Config, Purpose};
 mod check;
 mod ctl;
 mod demo;
+mod picture;
+mod progress;
 mod replay;
 mod ring;
 pub mod run;

@@ -2,26 +2,25 @@
 
 mod lab;
 mod live;
-mod picture;
 mod prototype;
 mod report;
 mod scenario;
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use anyhow::{Context, Result, bail};
 
 use self::lab::Lab;
 use self::live::RunSettings;
-use self::report::{Report, RunResult};
+use self::report::{RankTrace, Report, RunResult};
 use self::scenario::{ARMS, Scenario};
+use crate::cli::{picture, progress};
 use crate::control::units::Rate;
 
 /// How many blind runs in all may be repeated because their marks did not match those of their symphony run.
@@ -101,7 +100,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 fn straggler_3(demo: &mut Demo<'_>, args: &Args) -> Result<ExitCode> {
     let repeats = if args.quick { 1 } else { args.repeats };
-    let progress = progress_bar(u64::from(repeats) * ARMS.len() as u64);
+    let progress = progress::bar(u64::from(repeats) * ARMS.len() as u64);
     let mut runs: BTreeMap<&'static str, Vec<RunResult>> = BTreeMap::new();
     for repeat in 0..repeats {
         for arm in ARMS {
@@ -132,7 +131,7 @@ fn straggler_3(demo: &mut Demo<'_>, args: &Args) -> Result<ExitCode> {
 }
 
 fn prototype(demo: &Demo<'_>, args: &Args) -> Result<ExitCode> {
-    let progress = progress_bar(prototype::RUNS);
+    let progress = progress::bar(prototype::RUNS);
     let report = prototype::run(demo, args.seed, |message| {
         progress.set_message(message);
         progress.inc(1);
@@ -202,18 +201,24 @@ impl Demo<'_> {
     }
 }
 
-fn draw(path: &std::path::Path, runs: &BTreeMap<&'static str, Vec<RunResult>>) -> Result<()> {
-    let panels: Vec<picture::Panel<'_>> = ["base", "symphony"]
+fn draw(path: &Path, runs: &BTreeMap<&'static str, Vec<RunResult>>) -> Result<()> {
+    let rank = |trace: &RankTrace| picture::Rank {
+        group: (trace.job as usize).saturating_sub(1),
+        label: format!("job {}", trace.job),
+        completed_ms: trace.completed_ms.clone(),
+    };
+    let panels: Vec<picture::Panel> = ["base", "symphony"]
         .iter()
         .filter_map(|arm| {
             let run = runs.get(arm)?.first()?;
             Some(picture::Panel {
                 title: format!("{arm}: job 1 done after {:.0} ms", run.healthy_jct_ms),
-                traces: &run.traces,
+                ranks: run.traces.iter().map(rank).collect(),
             })
         })
         .collect();
-    picture::draw(path, "Steps of each rank over time; jobs 2 to 4 have a slow rank", &panels)
+    let svg = picture::steps("Steps of each rank over time; jobs 2 to 4 have a slow rank", &panels)?;
+    fs::write(path, svg).with_context(|| format!("cannot write the picture {}", path.display()))
 }
 
 /// Hosts that could not keep their own schedule measure this machine, not the network.
@@ -226,16 +231,4 @@ fn warn_of_starvation(arm: &str, run: &RunResult) {
             run.host_late_ms
         );
     }
-}
-
-fn progress_bar(runs: u64) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(Some(runs), ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {elapsed} (about {eta} left)") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }

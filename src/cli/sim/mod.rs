@@ -7,6 +7,9 @@
 
 mod arm;
 mod blind;
+mod figures;
+mod output;
+mod page;
 mod record;
 mod report;
 mod runner;
@@ -16,18 +19,17 @@ mod study;
 mod text;
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::io::{BufReader, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use self::record::{Record, Sweep};
-use self::report::Report;
+use self::output::OutputArgs;
+use self::record::Sweep;
 use self::study::Study;
+use super::progress;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -112,16 +114,6 @@ struct SweepArgs {
 }
 
 #[derive(clap::Args)]
-struct OutputArgs {
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
-    /// Also write one line for each seed, arm and class
-    #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
-}
-
-#[derive(clap::Args)]
 struct MergeArgs {
     /// Files that --out wrote
     #[arg(required = true)]
@@ -159,17 +151,17 @@ fn sweep(args: RunArgs) -> Result<ExitCode> {
     })?;
     if let (Some(shard), Some(out)) = (args.shard, args.out) {
         ensure!(seeds.is_some(), "--shard needs --seeds: no shard knows the others' results");
-        let mut file = create(&out)?;
-        let progress = progress_bar();
+        let mut file = output::create(&out)?;
+        let progress = progress::bar(0);
         let records = study.run_shard(shard, threads, &progress)?;
         progress.finish_and_clear();
         record::write(&mut file, &study.sweep, &records)
             .and_then(|()| Ok(file.flush()?))
-            .with_context(|| written(&out))?;
-        return Ok(status(&study.report(&records)));
+            .with_context(|| output::written(&out))?;
+        return Ok(output::status(&study.report(&records)));
     }
     let targets = args.output.open()?;
-    let progress = progress_bar();
+    let progress = progress::bar(0);
     let records = match seeds {
         Some(_) => study.run_shard((0, 1), threads, &progress)?,
         None => study.run_until_resolved(threads, &progress)?,
@@ -195,64 +187,8 @@ fn merge(args: MergeArgs) -> Result<ExitCode> {
     }
 }
 
-/// Where results go, opened before the first run so that a path that can't be written fails at once.
-struct Targets {
-    json: bool,
-    csv: Option<(PathBuf, BufWriter<File>)>,
-}
-
-impl OutputArgs {
-    fn open(self) -> Result<Targets> {
-        let csv = self.csv.map(|path| create(&path).map(|file| (path, file))).transpose()?;
-        Ok(Targets { json: self.json, csv })
-    }
-}
-
-impl Targets {
-    fn say(self, study: &Study, records: &[Record]) -> Result<ExitCode> {
-        let report = study.report(records);
-        if let Some((path, mut file)) = self.csv {
-            text::csv(&mut file, records).and_then(|()| Ok(file.flush()?)).with_context(|| written(&path))?;
-        }
-        match self.json {
-            true => super::print_json(&report)?,
-            false => super::print(text::table(&report))?,
-        }
-        Ok(status(&report))
-    }
-}
-
-/// Says what failed, if anything did.
-fn status(report: &Report) -> ExitCode {
-    for failure in &report.failures {
-        tracing::error!("{}: {failure}", report.scenario);
-    }
-    if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(super::FAILED) }
-}
-
-fn create(path: &Path) -> Result<BufWriter<File>> {
-    Ok(BufWriter::new(File::create(path).with_context(|| written(path))?))
-}
-
-fn written(path: &Path) -> String {
-    format!("cannot write {}", path.display())
-}
-
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// For people who watch: nothing where stderr is no terminal.
-fn progress_bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {elapsed} (about {eta} left)") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }
 
 #[cfg(test)]

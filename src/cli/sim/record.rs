@@ -31,6 +31,21 @@ pub struct Sweep {
     pub seeds: u64,
 }
 
+impl Sweep {
+    /// The command that does it on one machine.
+    pub fn command(&self) -> String {
+        let mut command = format!("symphony sim {} --cc {} --seeds {}", self.scenario, self.cc, self.seeds);
+        let each =
+            |option: &str, values: &[String]| values.iter().map(|v| format!(" {option} {v}")).collect::<String>();
+        command += &each("--set", &self.set);
+        command += &each("--arm", &self.arm);
+        if !self.arms.is_empty() {
+            command += &format!(" --arms {}", self.arms.join(","));
+        }
+        command
+    }
+}
+
 /// One run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {

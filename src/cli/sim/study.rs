@@ -62,7 +62,7 @@ impl Study {
         let mut seeds = 0;
         for up_to in SEEDS {
             let tasks = runner::tasks(seeds + 1..=up_to, &first, &self.known);
-            records.extend(self.run(&tasks, threads, progress)?);
+            records.extend(self.run_tasks(&tasks, threads, progress)?);
             seeds = up_to;
             if resolved(&records) {
                 break;
@@ -70,7 +70,7 @@ impl Study {
         }
         let others: Vec<&Arm> = self.arms.iter().filter(|arm| !decides(arm)).collect();
         let tasks = runner::tasks(1..=seeds, &others, &self.known);
-        records.extend(self.run(&tasks, threads, progress)?);
+        records.extend(self.run_tasks(&tasks, threads, progress)?);
         self.sweep.seeds = seeds;
         self.sort(&mut records);
         Ok(records)
@@ -89,7 +89,7 @@ impl Study {
         let arms: Vec<&Arm> = self.arms.iter().collect();
         let all = runner::tasks(1..=self.sweep.seeds, &arms, &self.known).into_iter().zip(0u64..);
         let share: Vec<Task<'_>> = all.filter(|(_, at)| at % shards == index).map(|(task, _)| task).collect();
-        let mut records = self.run(&share, threads, progress)?;
+        let mut records = self.run_tasks(&share, threads, progress)?;
         self.sort(&mut records);
         Ok(records)
     }
@@ -133,7 +133,7 @@ impl Study {
         Ok(setup)
     }
 
-    fn run(&self, tasks: &[Task<'_>], threads: usize, progress: &ProgressBar) -> Result<Vec<Record>> {
+    fn run_tasks(&self, tasks: &[Task<'_>], threads: usize, progress: &ProgressBar) -> Result<Vec<Record>> {
         progress.inc_length(runner::runs(tasks));
         runner::run(self, tasks, threads, progress)
     }

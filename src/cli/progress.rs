@@ -11,7 +11,8 @@ pub fn bar(runs: u64) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::with_draw_target(Some(runs), ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {elapsed} (about {eta} left)") {
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}  {prefix}{msg}  {elapsed} (about {eta} left)")
+    {
         bar.set_style(style);
     }
     bar.enable_steady_tick(Duration::from_millis(200));

@@ -98,9 +98,13 @@ pub fn distribution(quantity: Quantity, arms: &[&str], records: &[Record]) -> Re
         .map(|arm| (*arm, shares(&total(quantity, arm, records), quantity.unit())))
         .filter(|(_, line)| !line.is_empty())
         .collect();
-    let Some(end) = lines.iter().filter_map(|(_, line)| line.last()).map(|(x, _)| *x).reduce(f64::max) else {
+    let last = || lines.iter().filter_map(|(_, line)| line.last());
+    let Some(end) = last().map(|(x, _)| *x).reduce(f64::max) else {
         return Ok(None);
     };
+    // Down to the power of ten below the rarest.
+    let least = last().map(|(_, share)| *share).fold(0.5, f64::min);
+    let floor = 10f64.powf(least.log10().floor()).max(LEAST_SHARE);
     let mut svg = String::new();
     let root = SVGBackend::with_string(&mut svg, (620, 400)).into_drawing_area();
     root.fill(&WHITE)?;
@@ -108,12 +112,13 @@ pub fn distribution(quantity: Quantity, arms: &[&str], records: &[Record]) -> Re
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(60)
-        .build_cartesian_2d(0.0..end * 1.02, (LEAST_SHARE..1.0).log_scale())?;
+        .build_cartesian_2d(0.0..end * 1.35, (floor..1.0).log_scale())?;
     chart
         .configure_mesh()
         .x_desc(quantity.axis())
         .y_desc("share of packets with as much or more")
         .light_line_style(WHITE)
+        .x_label_formatter(&|value| format!("{value}"))
         .y_label_formatter(&|share| format!("{share:.0e}"))
         .draw()?;
     for (number, (arm, line)) in lines.iter().enumerate() {
@@ -254,7 +259,14 @@ fn changes(area: &Area<'_>, report: &Report, class: &str) -> Result<()> {
     chart.draw_series([PathElement::new([(0.0, -0.5), (0.0, arms as f64 - 0.5)], BLACK.stroke_width(1))])?;
     for (number, change) in of_class.iter().enumerate().filter_map(|(number, change)| Some((number, (*change)?))) {
         let y = row(arms, number);
-        let style = COLOURS[if change.ci_low > 0.0 { 5 } else { 2 }];
+        // Grey where chance may be all there is.
+        let style = COLOURS[if change.ci_low > 0.0 {
+            5
+        } else if change.ci_high < 0.0 {
+            2
+        } else {
+            4
+        }];
         chart.draw_series([PathElement::new([(change.ci_low, y), (change.ci_high, y)], style.stroke_width(2))])?;
         for end in [change.ci_low, change.ci_high] {
             chart.draw_series([PathElement::new([(end, y - 0.12), (end, y + 0.12)], style.stroke_width(2))])?;

@@ -8,12 +8,12 @@
 mod arm;
 mod blind;
 mod figures;
+mod matrix;
 mod output;
 mod page;
 mod record;
 mod report;
 mod runner;
-mod scenario;
 mod statistics;
 mod study;
 mod text;
@@ -23,13 +23,19 @@ use std::io::{BufReader, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use serde_json::json;
 
 use self::output::OutputArgs;
 use self::record::Sweep;
 use self::study::Study;
 use super::progress;
+use super::table::Table;
+use crate::control::scenario::Scenario;
+
+/// Seeds of a first look.
+const QUICK_SEEDS: u64 = 3;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -67,6 +73,10 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Show the built-in scenarios
+    List(ListArgs),
+    /// Run every built-in scenario and make the table of results
+    Matrix(matrix::Args),
     /// Put the shards of a sweep together and say what the whole sweep says
     Merge(MergeArgs),
 }
@@ -99,10 +109,10 @@ struct SweepArgs {
     /// Three seeds: a first look
     #[arg(long, conflicts_with = "seeds")]
     quick: bool,
-    /// Congestion control: dc55, dc300, hpcc300, hpcc900, mlx4
-    #[arg(long, value_name = "NAME", default_value = "dc55")]
-    cc: String,
-    /// Change a value of the scenario, for instance chunk=4MB; may be given many times
+    /// Congestion control: dc55, dc300, hpcc300, hpcc900, mlx4; the scenario's if left out, mostly dc55
+    #[arg(long, value_name = "NAME")]
+    cc: Option<String>,
+    /// Change a value of the scenario, for instance job.chunk=4MB or fabric.pfc=true; may be given many times
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Add an arm or redefine one, for instance eager=t:0.25,gap:50us; may be given many times
@@ -111,6 +121,13 @@ struct SweepArgs {
     /// Run only these arms, and base
     #[arg(long, value_name = "A,B,..", value_delimiter = ',')]
     arms: Vec<String>,
+}
+
+#[derive(clap::Args)]
+struct ListArgs {
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(clap::Args)]
@@ -134,40 +151,51 @@ fn shard(text: &str) -> Result<(u64, u64), String> {
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.command {
         None => sweep(args.run),
+        Some(Command::List(args)) => list(&args),
+        Some(Command::Matrix(args)) => matrix::run(args),
         Some(Command::Merge(args)) => merge(args),
     }
 }
 
 fn sweep(args: RunArgs) -> Result<ExitCode> {
     let threads = args.threads.map_or_else(cores, usize::from);
-    let seeds = args.sweep.seeds.or(args.sweep.quick.then_some(3));
     let mut study = Study::new(Sweep {
         scenario: args.scenario.context("name a scenario")?,
-        cc: args.sweep.cc,
+        cc: args.sweep.cc.unwrap_or_default(),
         set: args.sweep.set,
         arm: args.sweep.arm,
         arms: args.sweep.arms,
-        seeds: seeds.unwrap_or(0),
+        seeds: args.sweep.seeds.unwrap_or(if args.sweep.quick { QUICK_SEEDS } else { 0 }),
     })?;
     if let (Some(shard), Some(out)) = (args.shard, args.out) {
-        ensure!(seeds.is_some(), "--shard needs --seeds: no shard knows the others' results");
         let mut file = output::create(&out)?;
         let progress = progress::bar(0);
         let records = study.run_shard(shard, threads, &progress)?;
         progress.finish_and_clear();
-        record::write(&mut file, &study.sweep, &records)
-            .and_then(|()| Ok(file.flush()?))
-            .with_context(|| output::written(&out))?;
+        let done = record::write(&mut file, &study.sweep, &records).and_then(|()| Ok(file.flush()?));
+        done.with_context(|| output::written(&out))?;
         return Ok(output::status(&study.report(&records)));
     }
     let targets = args.output.open()?;
-    let progress = progress::bar(0);
-    let records = match seeds {
-        Some(_) => study.run_shard((0, 1), threads, &progress)?,
-        None => study.run_until_resolved(threads, &progress)?,
-    };
+    let progress = progress::bar(study.least_runs());
+    let records = study.run_all(threads, &progress)?;
     progress.finish_and_clear();
     targets.say(&study, &records)
+}
+
+fn list(args: &ListArgs) -> Result<ExitCode> {
+    let mut rows = Vec::new();
+    for name in Scenario::names() {
+        let scenario = Scenario::named(name)?;
+        let (classes, description) = (scenario.classes().join(", "), scenario.description());
+        rows.push(json!({ "name": name, "cc": scenario.cc(), "classes": classes, "description": description }));
+    }
+    let columns = [("name", "/name"), ("cc", "/cc"), ("classes", "/classes"), ("what it is", "/description")];
+    match args.json {
+        true => super::print_json(&json!({ "version": 1, "scenarios": rows }))?,
+        false => super::print(Table::of_objects(&json!(rows), &columns))?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn merge(args: MergeArgs) -> Result<ExitCode> {

@@ -9,8 +9,8 @@ use super::arm::{Arm, BASE, Kind, NULL};
 use super::record::{Record, Sweep};
 use super::report::{Report, resolved};
 use super::runner::{self, Task, Workload};
-use super::scenario::Scenario;
 use crate::backend::sim::Setup;
+use crate::control::scenario::{Scenario, bounds_ns};
 use crate::roce::dcqcn;
 
 /// Seeds that are run where the null arm decides: so many, then more, up to the last.
@@ -29,67 +29,87 @@ pub struct Study {
 }
 
 impl Study {
-    /// Reads scenario and arms.
+    /// Reads scenario and arms. Without a `cc`, it is the scenario's.
     ///
     /// # Errors
-    /// What is wrong with either.
-    pub fn new(sweep: Sweep) -> Result<Study> {
+    /// What is wrong with any of them.
+    pub fn new(mut sweep: Sweep) -> Result<Study> {
         let mut scenario = Scenario::find(&sweep.scenario)?;
         for change in &sweep.set {
-            let (key, value) = change.split_once('=').with_context(|| format!("--set {change}: write key=value"))?;
-            scenario.set(key, value).with_context(|| format!("--set {change}"))?;
+            scenario.set(change)?;
+        }
+        if sweep.cc.is_empty() {
+            sweep.cc = scenario.cc().to_owned();
         }
         let control = dcqcn::Parameters::named(&sweep.cc)
             .with_context(|| format!("--cc {}: use one of {}", sweep.cc, dcqcn::Parameters::NAMES.join(", ")))?;
         let known = Arm::choose(&sweep.arm, &[])?;
         let arms = Arm::choose(&sweep.arm, &sweep.arms)?;
+        let decides = sweep.seeds != 0 || arms.iter().any(|arm| arm.name == NULL);
+        ensure!(
+            decides,
+            "seeds are added until the null arm is known to within 1 %: choose `null` too, or give --seeds"
+        );
         Ok(Study { sweep, scenario, known, arms, control })
     }
 
-    /// Runs seeds until chance is known to within 1 % in the null arm, base and null first, then the other arms on the
-    /// same seeds. Sets the sweep's number of seeds.
-    ///
-    /// # Errors
-    /// What makes no sense in the scenario; that there is no null arm.
-    pub fn run_until_resolved(&mut self, threads: usize, progress: &ProgressBar) -> Result<Vec<Record>> {
-        let decides = |arm: &&Arm| arm.name == BASE || arm.name == NULL;
-        let first: Vec<&Arm> = self.arms.iter().filter(decides).collect();
-        ensure!(
-            first.len() == 2,
-            "seeds are added until the null arm is known to within 1 %: choose `null` too, or give --seeds"
-        );
-        let mut records = Vec::new();
-        let mut seeds = 0;
-        for up_to in SEEDS {
-            let tasks = runner::tasks(seeds + 1..=up_to, &first, &self.known);
-            records.extend(self.run_tasks(&tasks, threads, progress)?);
-            seeds = up_to;
-            if resolved(&records) {
-                break;
-            }
-        }
-        let others: Vec<&Arm> = self.arms.iter().filter(|arm| !decides(arm)).collect();
-        let tasks = runner::tasks(1..=seeds, &others, &self.known);
-        records.extend(self.run_tasks(&tasks, threads, progress)?);
-        self.sweep.seeds = seeds;
-        self.sort(&mut records);
-        Ok(records)
+    /// What the scenario is, in a line.
+    pub fn description(&self) -> &str {
+        self.scenario.description()
     }
 
-    /// Runs the sweep's seeds, or shard `index` of `shards` of them.
+    /// Runs that it takes, at least.
+    pub fn least_runs(&self) -> u64 {
+        let seeds = if self.sweep.seeds == 0 { SEEDS[0] } else { self.sweep.seeds };
+        seeds * self.arms.len() as u64
+    }
+
+    /// Runs all of it. `progress` counts to [`Self::least_runs`] already, and learns of what comes on top.
+    ///
+    /// Where the number of seeds is left open (0), base and null run first, until chance is known to within 1 %, then the
+    /// other arms on the same seeds; the sweep then has that number.
     ///
     /// # Errors
     /// What makes no sense in the scenario.
+    pub fn run_all(&mut self, threads: usize, progress: &ProgressBar) -> Result<Vec<Record>> {
+        let decides = |arm: &&Arm| self.sweep.seeds != 0 || arm.name == BASE || arm.name == NULL;
+        let (first, others): (Vec<&Arm>, Vec<&Arm>) = self.arms.iter().partition(decides);
+        let mut records = Vec::new();
+        let mut seeds = 0;
+        let ladder = if self.sweep.seeds == 0 { &SEEDS[..] } else { &[self.sweep.seeds] };
+        for &up_to in ladder {
+            if seeds > 0 {
+                progress.inc_length((up_to - seeds) * self.arms.len() as u64);
+            }
+            let tasks = runner::tasks(seeds + 1..=up_to, &first, &self.known);
+            records.extend(runner::run(self, &tasks, threads, progress)?);
+            seeds = up_to;
+            if self.sweep.seeds == 0 && resolved(&records) {
+                break;
+            }
+        }
+        records.extend(runner::run(self, &runner::tasks(1..=seeds, &others, &self.known), threads, progress)?);
+        self.sort(&mut records);
+        self.sweep.seeds = seeds;
+        Ok(records)
+    }
+
+    /// Runs shard `index` of `shards`.
+    ///
+    /// # Errors
+    /// What makes no sense in the scenario; that the number of seeds is left open.
     pub fn run_shard(
         &self,
         (index, shards): (u64, u64),
         threads: usize,
         progress: &ProgressBar,
     ) -> Result<Vec<Record>> {
+        ensure!(self.sweep.seeds != 0, "--shard needs --seeds: no shard knows the others' results");
         let arms: Vec<&Arm> = self.arms.iter().collect();
         let all = runner::tasks(1..=self.sweep.seeds, &arms, &self.known).into_iter().zip(0u64..);
         let share: Vec<Task<'_>> = all.filter(|(_, at)| at % shards == index).map(|(task, _)| task).collect();
-        let mut records = self.run_tasks(&share, threads, progress)?;
+        progress.inc_length(runner::runs(&share));
+        let mut records = runner::run(self, &share, threads, progress)?;
         self.sort(&mut records);
         Ok(records)
     }
@@ -133,11 +153,6 @@ impl Study {
         Ok(setup)
     }
 
-    fn run_tasks(&self, tasks: &[Task<'_>], threads: usize, progress: &ProgressBar) -> Result<Vec<Record>> {
-        progress.inc_length(runner::runs(tasks));
-        runner::run(self, tasks, threads, progress)
-    }
-
     /// By seed, then in the order of the arms.
     fn sort(&self, records: &mut [Record]) {
         let place = |record: &Record| self.arms.iter().position(|arm| arm.name == record.arm);
@@ -147,11 +162,11 @@ impl Study {
 
 impl Workload for Study {
     fn setup(&self, seed: u64) -> Result<Setup> {
-        self.scenario.setup(seed, self.control)
+        Ok(self.scenario.setup(seed, self.control)?)
     }
 
     fn bound_ms(&self, setup: &Setup) -> BTreeMap<String, f64> {
-        self.scenario.bound_ms(setup)
+        bounds_ns(setup).into_iter().map(|(class, ns)| (class, ns as f64 / 1e6)).collect()
     }
 
     fn stretch(&self) -> f64 {

@@ -48,6 +48,8 @@ pub struct Endpoint {
     turn: usize,
     /// It computes, or waits for its start, until then.
     waits_until: Option<Nanos>,
+    /// Every neighbour that must answer has.
+    acquainted: bool,
     /// Collectives completed.
     iterations: u32,
     steps: Vec<Nanos>,
@@ -68,6 +70,7 @@ impl Endpoint {
             line: Pacer::default(),
             turn: 0,
             waits_until: Some(config.start_at),
+            acquainted: false,
             iterations: 0,
             steps: Vec::with_capacity(
                 config.collective.steps(config.ranks).saturating_mul(config.iterations).min(1 << 16) as usize,
@@ -226,20 +229,19 @@ impl Endpoint {
 
     /// When to come back although nothing came: a packet may leave or a timer fires. May lie in the past.
     pub fn next_timeout(&self) -> Option<Nanos> {
-        if self.queue_pairs().any(QueuePair::has_control) {
-            return Some(0);
+        let mut next = self.waits_until.unwrap_or(Nanos::MAX);
+        for qp in self.queue_pairs() {
+            if qp.has_control() {
+                return Some(0);
+            }
+            let due = qp.data_due().map_or(Nanos::MAX, |due| due.max(self.line.next()));
+            next = next.min(due).min(qp.deadline(&self.config).unwrap_or(Nanos::MAX));
         }
         if matches!(self.outcome, Outcome::Failed(_)) {
             return None;
         }
-        let mut next = self.waits_until;
-        let mut at = |time: Option<Nanos>| next = [next, time].into_iter().flatten().min();
-        for qp in self.queue_pairs() {
-            at(qp.data_due().map(|due| due.max(self.line.next())));
-            at(qp.deadline(&self.config));
-        }
-        at(self.connect_deadline());
-        next
+        next = next.min(self.connect_deadline().unwrap_or(Nanos::MAX));
+        (next < Nanos::MAX).then_some(next)
     }
 
     fn queue_pairs(&self) -> impl Iterator<Item = &QueuePair> {
@@ -263,8 +265,11 @@ impl Endpoint {
         None
     }
 
-    /// A neighbour that must answer and has not, and until when.
+    /// Until when a neighbour that must answer and has not may be silent.
     fn connect_deadline(&self) -> Option<Nanos> {
+        if self.acquainted {
+            return None;
+        }
         self.silent_neighbour()?;
         Some(self.config.start_at.saturating_add(self.config.connect_timeout_ns))
     }
@@ -291,10 +296,15 @@ impl Endpoint {
                 return;
             }
         }
-        if self.connect_deadline().is_some_and(|deadline| now >= deadline)
-            && let Some(silent) = self.silent_neighbour()
-        {
-            self.outcome = Outcome::Failed(Failure::Silent { peer: silent.peer });
+        if self.acquainted {
+            return;
+        }
+        match self.silent_neighbour().map(|silent| silent.peer) {
+            None => self.acquainted = true,
+            Some(peer) if self.connect_deadline().is_some_and(|deadline| now >= deadline) => {
+                self.outcome = Outcome::Failed(Failure::Silent { peer });
+            }
+            Some(_) => {}
         }
     }
 

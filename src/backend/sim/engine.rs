@@ -13,6 +13,8 @@ use crate::dataplane::{Nanos, Phv, PortId, PortSet, Step};
 
 /// A link and what is on it.
 struct Link<H> {
+    /// The switch port that feeds it; of no meaning where a host does.
+    from: (u32, PortId),
     to: End,
     delay_ns: Nanos,
     flying: VecDeque<(Key, Phv, H)>,
@@ -28,8 +30,6 @@ pub(super) struct Engine<'a, W: Transport, N, M> {
     nodes: Vec<N>,
     /// Out of each switch's ports.
     out: Vec<Vec<u32>>,
-    /// Who is at the other end of each switch's ports.
-    ends: Vec<Vec<End>>,
     /// Ports of each switch for which there is an event already.
     awaited: Vec<PortSet>,
     /// Whether switches may pause their neighbours.
@@ -65,7 +65,6 @@ impl<'a, W: Transport, N: Node<W>, M: HostModel<W>> Engine<'a, W, N, M> {
             wire,
             nodes,
             out: Vec::new(),
-            ends: plan.switches.iter().map(|switch| switch.ends.clone()).collect(),
             awaited: vec![PortSet::default(); plan.switches.len()],
             pfc: setup.fabric.pfc.is_some(),
             uplinks: Vec::new(),
@@ -80,25 +79,24 @@ impl<'a, W: Transport, N: Node<W>, M: HostModel<W>> Engine<'a, W, N, M> {
                 ..Results::default()
             },
         };
-        for switch in &plan.switches {
-            let links = switch.ends.iter().map(|&end| engine.add_link(end)).collect();
+        for (number, switch) in (0u32..).zip(&plan.switches) {
+            let links = (0..).zip(&switch.ends).map(|(port, &end)| engine.add_link((number, port), end)).collect();
             engine.out.push(links);
         }
         for line in 0..engine.hosts.lines() {
             let (switch, port) = plan.hosts[engine.hosts.host(line) as usize];
-            let link = engine.add_link(End::Switch(switch, port));
+            let link = engine.add_link((u32::MAX, 0), End::Switch(switch, port));
             engine.uplinks.push(link);
             engine.wake(line);
         }
         for (index, transfer) in (0u32..).zip(&setup.background) {
-            let key = engine.events.key(begin + transfer.start_at);
-            engine.events.push(key, Event::Transfer { index });
+            engine.events.push(begin + transfer.start_at, Event::Transfer(index));
         }
         engine
     }
 
-    fn add_link(&mut self, to: End) -> u32 {
-        self.links.push(Link { to, delay_ns: self.setup.fabric.delay_ns, flying: VecDeque::new() });
+    fn add_link(&mut self, from: (u32, PortId), to: End) -> u32 {
+        self.links.push(Link { from, to, delay_ns: self.setup.fabric.delay_ns, flying: VecDeque::new() });
         (self.links.len() - 1) as u32
     }
 
@@ -106,25 +104,29 @@ impl<'a, W: Transport, N: Node<W>, M: HostModel<W>> Engine<'a, W, N, M> {
     pub(super) fn run(mut self) -> Results {
         let limit = self.begin.saturating_add(self.setup.limit_ns);
         while !self.hosts.is_done() {
-            let Some((now, event)) = self.events.pop() else { break };
-            if now > limit {
-                break;
-            }
+            let links = &self.links;
+            let next = self.events.pop(|event| match event {
+                Event::Arrival(link) => links[link as usize].flying.get(1).map(|(key, ..)| *key),
+                _ => None,
+            });
+            let Some((now, event)) = next.filter(|(now, _)| *now <= limit) else { break };
             self.now = now;
             match event {
-                Event::Arrival { link } => self.arrival(link),
-                Event::Departure { switch, port } => {
+                Event::Arrival(link) => self.arrival(link),
+                Event::Departure(link) => {
+                    let (switch, port) = self.links[link as usize].from;
                     let awaited = &mut self.awaited[switch as usize];
                     *awaited = awaited.without(port);
                     self.departure(switch, port);
                 }
-                Event::Pause { end, paused } => self.pause(end, paused),
-                Event::Line { line } => {
+                Event::Pause(link) => self.pause(link, true),
+                Event::Resume(link) => self.pause(link, false),
+                Event::Line(line) => {
                     self.hosts.woken(line);
                     self.results.events += 1;
                     self.send(line);
                 }
-                Event::Transfer { index } => self.transfer(index),
+                Event::Transfer(index) => self.transfer(index),
             }
         }
         self.finish()
@@ -136,9 +138,6 @@ impl<'a, W: Transport, N: Node<W>, M: HostModel<W>> Engine<'a, W, N, M> {
         self.results.events += 1;
         let own = &mut self.links[link as usize];
         let Some((_, phv, frame)) = own.flying.pop_front() else { return };
-        if let Some((key, ..)) = own.flying.front() {
-            self.events.push(*key, Event::Arrival { link });
-        }
         match own.to {
             End::Switch(switch, port) => {
                 let node = &mut self.nodes[switch as usize];
@@ -167,8 +166,8 @@ impl<'a, W: Transport, N: Node<W>, M: HostModel<W>> Engine<'a, W, N, M> {
 
     #[inline]
     fn await_departure(&mut self, switch: u32, port: PortId, at: Nanos) {
-        let key = self.events.key(at);
-        self.events.push(key, Event::Departure { switch, port });
+        let link = self.out[switch as usize][usize::from(port)];
+        self.events.push(at, Event::Departure(link));
         let awaited = &mut self.awaited[switch as usize];
         *awaited = awaited.with(port);
     }
@@ -199,16 +198,16 @@ impl<'a, W: Transport, N: Node<W>, M: HostModel<W>> Engine<'a, W, N, M> {
     /// Sends the pauses and resumes that a switch wants sent. They overtake everything, and their own length is nothing.
     fn tell_neighbours(&mut self, switch: u32) {
         for (port, paused) in self.nodes[switch as usize].take_pauses() {
-            let end = self.ends[switch as usize][usize::from(port)];
-            let key = self.events.key(self.now + self.setup.fabric.delay_ns);
-            self.events.push(key, Event::Pause { end, paused });
+            let link = self.out[switch as usize][usize::from(port)];
+            let event = if paused { Event::Pause(link) } else { Event::Resume(link) };
+            self.events.push(self.now + self.setup.fabric.delay_ns, event);
             self.results.pfc_pauses += u64::from(paused);
         }
     }
 
-    /// A neighbour must not send data, or may again.
-    fn pause(&mut self, end: End, paused: bool) {
-        match end {
+    /// The neighbour at the end of a link must not send data, or may again.
+    fn pause(&mut self, link: u32, paused: bool) {
+        match self.links[link as usize].to {
             End::Switch(switch, port) => {
                 self.nodes[switch as usize].pause(port, self.now, paused);
                 self.depart(switch);
@@ -226,7 +225,7 @@ impl<'a, W: Transport, N: Node<W>, M: HostModel<W>> Engine<'a, W, N, M> {
         let own = &mut self.links[link as usize];
         let key = self.events.key(ends_at + own.delay_ns);
         if own.flying.is_empty() {
-            self.events.push(key, Event::Arrival { link });
+            self.events.push_keyed(key, Event::Arrival(link));
         }
         own.flying.push_back((key, phv, frame));
     }
@@ -268,8 +267,7 @@ impl<'a, W: Transport, N: Node<W>, M: HostModel<W>> Engine<'a, W, N, M> {
     #[inline]
     fn wake(&mut self, line: u32) {
         if let Some(at) = self.hosts.wake(line) {
-            let key = self.events.key(at);
-            self.events.push(key, Event::Line { line });
+            self.events.push(at, Event::Line(line));
         }
     }
 

@@ -8,6 +8,7 @@ use super::node::{Node, Progress};
 use super::oracle::Oracle;
 use super::packet::{Bytes, Headers, RoceTransport};
 use super::results::Results;
+use super::queue::MAX_INDEX;
 use super::setup::{Discipline, Paths, Setup};
 use super::topology::{Plan, SwitchPlan};
 use super::{Error, error};
@@ -108,6 +109,10 @@ pub(super) fn check(setup: &Setup) -> Result<(), Error> {
     }
     if !setup.fabric.shared_nic && !setup.background.is_empty() {
         return Err(error("background", "needs hosts with a NIC that their ranks share (shared_nic)".into()));
+    }
+    let lines: usize = setup.jobs.iter().map(|job| job.hosts.len()).sum();
+    if setup.background.len().max(lines) >= MAX_INDEX / 2 {
+        return Err(error("setup", format!("more than {} ranks or transfers", MAX_INDEX / 2)));
     }
     let hosts = setup.fabric.topology.hosts();
     for transfer in &setup.background {

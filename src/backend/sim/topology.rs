@@ -18,7 +18,7 @@ pub(super) const MAX_ENDPOINTS: u32 = 1 << 12;
 const HOST_BITS: u8 = 96 + 8 + 12;
 
 /// Where a link ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Host(u32),
     Switch(u32, PortId),

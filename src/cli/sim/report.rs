@@ -166,8 +166,9 @@ impl Report {
             rounded.collect()
         };
         let bound = |class: &str| {
-            let of_base = of_arm(records, BASE).filter_map(|record| record.bound_ms.get(class).copied());
-            rounded(mean(&of_base.collect::<Vec<_>>()), 6)
+            let of_base: Vec<f64> =
+                of_arm(records, BASE).filter_map(|record| record.bound_ms.get(class).copied()).collect();
+            (!of_base.is_empty()).then(|| (class.to_owned(), rounded(mean(&of_base), 6)))
         };
         let events = records.iter().map(|record| record.events).sum::<u64>();
         let cpu_ns = records.iter().map(|record| record.cpu_ns).sum::<u64>().max(1);
@@ -180,7 +181,7 @@ impl Report {
             resolved: has(NULL).then(|| resolved(records)),
             arms: Named(names().map(|arm| (arm.clone(), ArmReport::new(of_arm(records, &arm)))).collect()),
             change_pct: Named(names().filter(|arm| arm != BASE).map(|arm| (arm.clone(), changed(&arm))).collect()),
-            bound_ms: classes(records).into_iter().map(|class| (class.to_owned(), bound(class))).collect(),
+            bound_ms: classes(records).into_iter().filter_map(bound).collect(),
             events,
             events_per_s: (events as f64 * 1e9 / cpu_ns as f64) as u64,
             peak_rss_bytes: records.iter().map(|record| record.peak_rss_bytes).max().unwrap_or(0),

@@ -30,7 +30,7 @@ lint: setup
 	else echo "lint: no rustfmt here (rustup component add rustfmt): not checked"; fi
 	@if $(CARGO) clippy --version >/dev/null 2>&1; then $(CARGO) clippy --locked --all-targets -- -D warnings; \
 	else echo "lint: no clippy here (rustup component add clippy): not checked"; fi
-	@if command -v shellcheck >/dev/null; then shellcheck -x -P SCRIPTDIR .ci/setup .ci/run netns-scripts/*.sh netns-scripts/cases/*.sh bench/*.sh; \
+	@if command -v shellcheck >/dev/null; then shellcheck -x -P SCRIPTDIR .ci/setup .ci/run netns-scripts/*.sh netns-scripts/cases/*.sh bench/*.sh bench/cluster/*.sh; \
 	else echo "lint: no shellcheck here (apt-get install shellcheck): not checked"; fi
 
 setup:

@@ -183,6 +183,15 @@ fn where_nothing_queues_no_arm_changes_anything_and_ten_seeds_are_enough() {
 }
 
 #[test]
+fn a_noisy_row_takes_200_seeds_and_then_says_that_it_is_not_resolved() {
+    let report = Lab::new().json(&["crowded.toml", "--arms", "null", "--set", "job.chunk=128KiB"]);
+    assert_eq!(report["seeds"], 200);
+    assert_eq!(report["resolved"], false);
+    let null = &report["change_pct"]["null"]["healthy"];
+    assert!(number(&null["ci_high"]) - number(&null["ci_low"]) > 2.0, "{null}");
+}
+
+#[test]
 fn a_job_that_does_not_finish_is_a_failed_check() {
     let lab = Lab::new();
     let sweep = ["crowded.toml", "--quick", "--arms", "null", "--set", "limit=3ms", "--json"];

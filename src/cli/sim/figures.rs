@@ -254,7 +254,7 @@ fn changes(area: &Area<'_>, report: &Report, class: &str) -> Result<()> {
         .disable_y_axis()
         .light_line_style(WHITE)
         .x_labels(8)
-        .x_label_formatter(&|percent| format!("{percent:+.0}"))
+        .x_label_formatter(&|percent| if percent.abs() < 0.5 { "0".into() } else { format!("{percent:+.0}") })
         .draw()?;
     chart.draw_series([PathElement::new([(0.0, -0.5), (0.0, arms as f64 - 0.5)], BLACK.stroke_width(1))])?;
     for (number, change) in of_class.iter().enumerate().filter_map(|(number, change)| Some((number, (*change)?))) {

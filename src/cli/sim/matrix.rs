@@ -173,7 +173,7 @@ fn within(before: &str, table: &str) -> String {
         Some((&before[..begin], before[end..].trim_start_matches('\n')))
     });
     match old {
-        Some((head, tail)) if tail.is_empty() => format!("{head}{marked}"),
+        Some((head, "")) => format!("{head}{marked}"),
         Some((head, tail)) => format!("{head}{marked}\n{tail}"),
         None => format!("# Results\n\n{marked}"),
     }

@@ -73,7 +73,7 @@ pub fn change(arm: &[f64], base: &[f64]) -> Change {
         .map(|_| {
             let (mut of_arm, mut of_base) = (0.0, 0.0);
             for _ in 0..seeds {
-                let seed = (u64::from(rng.next_u32()) * seeds as u64 >> 32) as usize;
+                let seed = ((u64::from(rng.next_u32()) * seeds as u64) >> 32) as usize;
                 of_arm += arm[seed];
                 of_base += base[seed];
             }

@@ -31,7 +31,34 @@ macro_rules! built_in {
     };
 }
 
-built_in!["clean", "rr", "multi", "straggler-3", "demo-straggler-3"];
+built_in![
+    "clean",
+    "clean-jitter",
+    "clean-late",
+    "rr",
+    "ecmp",
+    "random",
+    "multi",
+    "multi-skew",
+    "multi-nccl",
+    "oversub",
+    "trunk",
+    "straggler-1",
+    "straggler-3",
+    "straggler-5",
+    "late",
+    "incast",
+    "background",
+    "rehash",
+    "rehash-multi",
+    "slow-link",
+    "fresh-qp",
+    "short",
+    "prototype",
+    "demo-straggler-3",
+    "demo-prototype",
+    "ring-1024",
+];
 
 /// A checked scenario.
 #[derive(Clone, Debug, PartialEq)]

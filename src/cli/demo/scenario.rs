@@ -45,6 +45,12 @@ fn ring(job: u8) -> Vec<IpAddr> {
     (1..=SERVERS).map(|server| address(job, server)).collect()
 }
 
+/// When each job starts.
+fn starts(seed: u64) -> Vec<u64> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    (0..JOBS).map(|_| rng.next_u64() % START_SPREAD_NS).collect()
+}
+
 /// Rounded down to whole packets, at least one.
 pub fn whole_packets(bytes: u64) -> u64 {
     (bytes / u64::from(PATH_MTU)).max(1) * u64::from(PATH_MTU)
@@ -109,8 +115,7 @@ impl Scenario {
 
     /// The hosts, with starts within 4 ms (+-2 ms) of each other by job and seed.
     pub fn servers(self, lab: &Lab, seed: u64) -> Vec<ServerSpec> {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let starts: Vec<u64> = (0..JOBS).map(|_| rng.next_u64() % START_SPREAD_NS).collect();
+        let starts = starts(seed);
         let rank = |job: u8, server: u8| roce::Config {
             start_at: starts[usize::from(job - 1)],
             ..self.rank(job, &ring(job), u32::from(server - 1), self.nic_bps(job, server), seed)
@@ -152,6 +157,8 @@ impl Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::sim::Topology;
+    use crate::control;
 
     #[test]
     fn a_step_takes_56_ms_and_four_recoveries_at_any_rate() {
@@ -173,5 +180,38 @@ mod tests {
             .filter(|(job, server)| scenario.nic_bps(*job, *server) < RATE_BPS)
             .collect();
         assert_eq!(slow, [(2, 4), (3, 4), (4, 4)]);
+    }
+
+    #[test]
+    fn the_simulated_twin_has_the_same_numbers() {
+        let demo = Scenario { rate_bps: RATE_BPS };
+        let twin = control::scenario::Scenario::named("demo-straggler-3").expect("it is built in");
+        assert_eq!(twin.stretch(), demo.scale());
+        let setup = twin.setup(7, dcqcn::Parameters::DC55).expect("it is sound");
+        let ports = demo.switch(7).ports;
+        assert_eq!(setup.fabric.topology, Topology::Single { hosts: SERVERS.into() });
+        assert_eq!(Some(setup.fabric.host_bps), ports[0].rate_bps);
+        let (red, at_port) = (setup.fabric.red.expect("it marks"), ports[0].red.expect("it marks"));
+        let slower = demo.scale() as u64;
+        assert_eq!((red.kmin_bytes, red.kmax_bytes), (at_port.kmin_bytes * slower, at_port.kmax_bytes * slower));
+        assert_eq!(red.pmax, at_port.pmax);
+        assert_eq!(setup.fabric.buffer_bytes, demo.switch(7).buffer_bytes);
+        assert_eq!(setup.jobs.len(), usize::from(JOBS));
+        for (job, twin) in (1..).zip(&setup.jobs) {
+            let known = demo.job(job);
+            assert_eq!(twin.idle_ns, known.idle_ns);
+            assert_eq!(twin.chunk_bytes / twin.path_mtu, known.packets_per_step.expect("it is known"));
+            for server in 1..=SERVERS {
+                let rank = u32::from(server - 1);
+                let live = demo.rank(job, &ring(job), rank, demo.nic_bps(job, server), 7);
+                assert_eq!(twin.hosts[rank as usize], rank);
+                assert_eq!(twin.nic_bps[rank as usize], live.line_rate_bps);
+                assert_eq!(twin.start_at[rank as usize], starts(7)[usize::from(job - 1)]);
+                assert_eq!(twin.congestion_control, live.congestion_control);
+                assert_eq!((twin.collective, twin.iterations), (live.collective, live.iterations));
+                assert_eq!((twin.chunk_bytes, twin.path_mtu), (live.chunk_bytes, live.path_mtu));
+                assert_eq!((twin.channels, twin.requests_per_step), (live.channels, live.requests_per_step));
+            }
+        }
     }
 }

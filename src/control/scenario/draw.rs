@@ -226,9 +226,6 @@ fn idle_ns(table: &JobTable, bps: u64) -> Nanos {
 /// Host of each rank of one job.
 fn hosts(table: &JobTable, shape: Shape, free: &mut Vec<u32>, places: &mut Draw, key: &Key) -> Result<Vec<u32>, Wrong> {
     if let Some(hosts) = &table.hosts {
-        if table.ranks.is_some() {
-            return Err(key.name("ranks").wrong("follows from hosts; leave one of them out"));
-        }
         if let Some(rank) = hosts.iter().position(|host| *host >= shape.hosts()) {
             let wrong = format!("there is no host {}; there are {}, counted from 0", hosts[rank], shape.hosts());
             return Err(key.name("hosts").index(rank).wrong(wrong));

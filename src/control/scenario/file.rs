@@ -163,7 +163,7 @@ pub struct JobTable {
     /// Where they are put; each rank gets a host that no job before has.
     #[serde(default)]
     pub place: Place,
-    /// Host of each rank instead of `ranks` and `place`; jobs may share hosts so.
+    /// Host of each rank, whatever `ranks` and `place` say; jobs may share hosts so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<u32>>,
     /// What they do.

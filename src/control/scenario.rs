@@ -24,14 +24,11 @@ use crate::backend::sim::Setup;
 use crate::roce::dcqcn;
 
 macro_rules! built_in {
-    ($($name:literal),* $(,)?) => {
-        /// Name and text of every built-in scenario: the matrix, then the others.
-        const BUILT_IN: &[(&str, &str)] =
-            &[$(($name, include_str!(concat!("../../bench/scenarios/", $name, ".toml")))),*];
-    };
+    ($($name:literal),* $(,)?) => { &[$(($name, include_str!(concat!("../../bench/scenarios/", $name, ".toml")))),*] };
 }
 
-built_in![
+/// Name and text of every row of the matrix.
+const MATRIX: &[(&str, &str)] = built_in![
     "clean",
     "clean-jitter",
     "clean-late",
@@ -55,10 +52,10 @@ built_in![
     "fresh-qp",
     "short",
     "prototype",
-    "demo-straggler-3",
-    "demo-prototype",
-    "ring-1024",
 ];
+
+/// The other built-in ones: twins of live runs, and scale.
+const OTHERS: &[(&str, &str)] = built_in!["demo-straggler-3", "demo-prototype", "ring-1024"];
 
 /// A checked scenario.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,9 +65,14 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Names of the built-in scenarios, in the order of the matrix.
+    /// Names of the rows of the matrix, in its order.
+    pub fn matrix() -> impl Iterator<Item = &'static str> {
+        MATRIX.iter().map(|(name, _)| *name)
+    }
+
+    /// Names of all built-in scenarios, those of the matrix first.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        BUILT_IN.iter().map(|(name, _)| *name)
+        MATRIX.iter().chain(OTHERS).map(|(name, _)| *name)
     }
 
     /// A built-in scenario by its name, or a file by its path.
@@ -88,7 +90,7 @@ impl Scenario {
     /// # Errors
     /// That there is none of this name, with those that there are.
     pub fn named(name: &str) -> Result<Self, ScenarioError> {
-        match BUILT_IN.iter().find(|(known, _)| *known == name) {
+        match MATRIX.iter().chain(OTHERS).find(|(known, _)| *known == name) {
             Some((name, text)) => Self::parse(text, name, &format!("{name}.toml")),
             None => Err(ScenarioError::Unknown { name: name.to_owned() }),
         }

@@ -98,7 +98,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 fn studies(args: &Args) -> Result<Vec<Study>> {
     let rows: Vec<String> =
-        if args.rows.is_empty() { Scenario::names().map(str::to_owned).collect() } else { args.rows.clone() };
+        if args.rows.is_empty() { Scenario::matrix().map(str::to_owned).collect() } else { args.rows.clone() };
     let own = [String::new()];
     let controls = if args.cc.is_empty() { &own[..] } else { &args.cc[..] };
     let sweep = |cc: &String, scenario: &String| Sweep {

@@ -12,6 +12,7 @@ mod draw;
 mod error;
 mod file;
 mod set;
+mod trace;
 
 use std::path::Path;
 
@@ -107,13 +108,14 @@ impl Scenario {
         Self::parse(&text, &name, &path.display().to_string())
     }
 
-    /// A text; `file` is what errors call it.
+    /// A text; `file` is what errors call it, and where the path of a trace begins.
     ///
     /// # Errors
     /// The first thing wrong in it.
     pub fn parse(text: &str, name: &str, file: &str) -> Result<Self, ScenarioError> {
-        let tables = toml::from_str(text).map_err(|error| ConfigError::from_toml(file, text, &error))?;
-        let scenario = Scenario { name: name.to_owned(), file: tables };
+        let tables: File = toml::from_str(text).map_err(|error| ConfigError::from_toml(file, text, &error))?;
+        let folder = Path::new(file).parent().unwrap_or(Path::new(""));
+        let scenario = Scenario { name: name.to_owned(), file: tables.with_trace(folder)? };
         scenario.check().map_err(|wrong| ConfigError::from_wrong(file, text, wrong))?;
         Ok(scenario)
     }
@@ -125,7 +127,8 @@ impl Scenario {
     /// Keys that are none, with those that there are, and impossible values. The scenario is then as it was.
     pub fn set(&mut self, assignment: &str) -> Result<(), ScenarioError> {
         let at = |wrong| ScenarioError::Set { assignment: assignment.to_owned(), wrong };
-        let changed = Scenario { name: self.name.clone(), file: set::set(&self.file, assignment).map_err(at)? };
+        let file = set::set(&self.file, assignment).map_err(at)?.with_trace(Path::new(""))?;
+        let changed = Scenario { name: self.name.clone(), file };
         changed.check().map_err(at)?;
         *self = changed;
         Ok(())

@@ -182,8 +182,8 @@ fn jobs(file: &File, shape: Shape, seed: u64, cc: dcqcn::Parameters) -> Result<V
         let key = Key::new("job").index(index);
         for _ in 0..table.count {
             let hosts = hosts(table, shape, &mut free, &mut places, &key)?;
-            let skew = skews.below(table.skew.0);
-            let start_at = hosts.iter().map(|_| skew + jitters.below(table.jitter.0)).collect();
+            let start = table.start.0 + skews.below(table.skew.0);
+            let start_at = hosts.iter().map(|_| start + jitters.below(table.jitter.0)).collect();
             let mut job = Job {
                 class: table.class.clone(),
                 collective: match table.collective {

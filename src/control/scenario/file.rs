@@ -29,6 +29,9 @@ pub struct File {
     /// `[[slow_link]]`
     #[serde(default, rename = "slow_link", skip_serializing_if = "Vec::is_empty")]
     pub slow_links: Vec<SlowLinkTable>,
+    /// A trace of collectives (CSV) whose lines are the jobs, instead of those that are written here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
     /// `[[job]]`
     #[serde(default, rename = "job")]
     pub jobs: Vec<JobTable>,
@@ -149,61 +152,48 @@ pub struct SlowLinkTable {
 
 /// `[[job]]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct JobTable {
     /// Results are per class.
-    #[serde(default = "defaults::class")]
     pub class: String,
     /// So many such jobs.
-    #[serde(default = "defaults::one")]
     pub count: u32,
     /// In the ring.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
     /// Where they are put; each rank gets a host that no job before has.
-    #[serde(default)]
     pub place: Place,
     /// Host of each rank, whatever `ranks` and `place` say; jobs may share hosts so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<u32>>,
     /// What they do.
-    #[serde(default)]
     pub collective: CollectiveName,
     /// Chunks of a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u32>,
     /// How many times.
-    #[serde(default = "defaults::one")]
     pub iterations: u32,
     /// Computing between two collectives.
-    #[serde(default)]
     pub compute: Duration,
     /// Bytes of one ring step on each channel.
-    #[serde(default = "defaults::chunk")]
     pub chunk: Bytes,
     /// Independent rings.
-    #[serde(default = "defaults::one")]
     pub channels: u32,
     /// Messages a step.
-    #[serde(default = "defaults::one")]
     pub requests_per_step: u32,
     /// Payload bytes of a packet.
-    #[serde(default = "defaults::path_mtu")]
     pub path_mtu: u32,
     /// Switches know how many packets a step has.
-    #[serde(default = "defaults::yes")]
     pub step_size_known: bool,
     /// Symphony knows the job.
-    #[serde(default = "defaults::yes")]
     pub known: bool,
     /// Silent for so long, the job has restarted, as far as Symphony can tell. Steps are of `chunk` at the fabric's `rate`.
-    #[serde(default = "defaults::idle")]
     pub idle: Idle,
-    /// The whole job starts at a time drawn from 0 to this.
-    #[serde(default)]
+    /// The job starts so late.
+    pub start: Duration,
+    /// The whole job starts later by a time drawn from 0 to this.
     pub skew: Duration,
     /// Each rank starts so much later at most, drawn.
-    #[serde(default)]
     pub jitter: Duration,
     /// `[job.straggler]`
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -269,7 +259,7 @@ pub struct BackgroundTable {
 }
 
 mod defaults {
-    use super::{Bytes, Duration, Idle};
+    use super::{Bytes, Duration};
 
     pub fn cc() -> String {
         "dc55".into()
@@ -286,20 +276,8 @@ mod defaults {
     pub fn buffer() -> Bytes {
         Bytes(64 << 20)
     }
-    pub fn class() -> String {
-        "all".into()
-    }
     pub fn one() -> u32 {
         1
-    }
-    pub fn chunk() -> Bytes {
-        Bytes(1_000_000)
-    }
-    pub fn path_mtu() -> u32 {
-        4096
-    }
-    pub fn idle() -> Idle {
-        Idle::Steps(10)
     }
     pub fn percent() -> f64 {
         100.0
@@ -313,6 +291,33 @@ impl Default for EcnTable {
     /// 10 and 40 packets of 4 KB.
     fn default() -> Self {
         EcnTable { enabled: true, kmin: Bytes(40_000), kmax: Bytes(160_000), pmax: 0.2 }
+    }
+}
+
+impl Default for JobTable {
+    fn default() -> Self {
+        JobTable {
+            class: "all".into(),
+            count: 1,
+            ranks: None,
+            place: Place::default(),
+            hosts: None,
+            collective: CollectiveName::default(),
+            steps: None,
+            iterations: 1,
+            compute: Duration::default(),
+            chunk: Bytes(1_000_000),
+            channels: 1,
+            requests_per_step: 1,
+            path_mtu: 4096,
+            step_size_known: true,
+            known: true,
+            idle: Idle::Steps(10),
+            start: Duration::default(),
+            skew: Duration::default(),
+            jitter: Duration::default(),
+            straggler: None,
+        }
     }
 }
 

@@ -11,9 +11,9 @@
 //! Lines that begin with `#` are left out. Each line becomes a job of its own on queue pairs of its own: it begins at its
 //! time, whether or not the collective before has ended, for a trace says when and not after what.
 //!
-//! Chakra execution traces, which ASTRA-sim takes, are not read: they hold no times but a graph of computing and
-//! communication for each rank, which only a model of the accelerators can turn into times. A simulator that has run one
-//! can write this table.
+//! Chakra execution traces, which ASTRA-sim takes, are not read: each rank's is a graph of computing and communication, and
+//! when a collective begins follows from running it on a model of accelerators and memory, which there is none of here.
+//! Start times that were recorded hold the very network that is to be simulated. Whatever has run one can write this table.
 
 use std::path::Path;
 

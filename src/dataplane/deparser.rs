@@ -16,10 +16,12 @@ pub fn deparse(phv: &Phv, bytes: &mut [u8]) {
         macs[6..].copy_from_slice(&phv.eth_src);
     }
     let Some(header) = bytes.get_mut(usize::from(phv.l3_offset)..) else { return };
+    // The parser has found the header sound, so its length is all that there is to check.
     match phv.l3 {
         L3::Other => {}
         L3::Ipv4 => {
-            let Ok(mut ip) = ipv4::Packet::new_checked(header) else { return };
+            let Some(header) = header.first_chunk_mut::<{ ipv4::HEADER_LEN }>() else { return };
+            let mut ip = ipv4::Packet::new_unchecked(header);
             if phv.ecn == Ecn::Ce {
                 ip.set_ce();
             }
@@ -28,7 +30,8 @@ pub fn deparse(phv: &Phv, bytes: &mut [u8]) {
             }
         }
         L3::Ipv6 => {
-            let Ok(mut ip) = ipv6::Packet::new_checked(header) else { return };
+            let Some(header) = header.first_chunk_mut::<{ ipv6::HEADER_LEN }>() else { return };
+            let mut ip = ipv6::Packet::new_unchecked(header);
             if phv.ecn == Ecn::Ce {
                 ip.set_ce();
             }

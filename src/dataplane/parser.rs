@@ -19,13 +19,9 @@ const MAX_EXTENSION_BYTES: usize = 20;
 ///
 /// # Errors
 /// [`DropReason::Runt`] when the frame ends before its Ethernet header (VLAN tags included) does; nothing else.
-#[inline]
 pub fn parse(bytes: &[u8], ingress_port: PortId, now: Nanos) -> Result<Phv, DropReason> {
     let mut phv = Phv { ingress_port, received_at: now, ..Phv::default() };
-    let l4 = headers(bytes, &mut phv)?;
-    if phv.protocol == PROTOCOL_UDP && phv.dport == ROCE_PORT {
-        phv.roce = roce(l4);
-    }
+    parse_into(bytes, &mut phv)?;
     Ok(phv)
 }
 
@@ -40,11 +36,24 @@ pub fn parse_l2_l3(bytes: &[u8], ingress_port: PortId, now: Nanos) -> Result<Phv
     Ok(phv)
 }
 
-/// Everything up to the ports, and the bytes from the transport header to the end of the IP packet (empty where there
-/// is none, or a fragment).
+/// As [`parse`], into a PHV whose other fields are at their defaults: one that stays where it is.
 ///
 /// Not inlined: the compiler would keep half of a PHV in registers that it does not have.
+///
+/// # Errors
+/// As [`parse`].
 #[inline(never)]
+pub(super) fn parse_into(bytes: &[u8], phv: &mut Phv) -> Result<(), DropReason> {
+    let l4 = headers(bytes, phv)?;
+    if phv.protocol == PROTOCOL_UDP && phv.dport == ROCE_PORT {
+        phv.roce = roce(l4);
+    }
+    Ok(())
+}
+
+/// Everything up to the ports, and the bytes from the transport header to the end of the IP packet (empty where there
+/// is none, or a fragment).
+#[inline]
 fn headers<'a>(bytes: &'a [u8], phv: &mut Phv) -> Result<&'a [u8], DropReason> {
     let frame = ethernet::Frame::new_checked(bytes).map_err(|_| DropReason::Runt)?;
     let tci = |number| frame.tag(number).map_or(0, |tag| tag.tci);
@@ -69,7 +78,10 @@ fn headers<'a>(bytes: &'a [u8], phv: &mut Phv) -> Result<&'a [u8], DropReason> {
 
 #[inline]
 fn l3_ipv4<'a>(phv: &mut Phv, bytes: &'a [u8]) -> Option<&'a [u8]> {
-    let ip = ipv4::Packet::new_checked(bytes).ok().filter(|ip| ip.header_len() == ipv4::HEADER_LEN)?;
+    if bytes.first() != Some(&ipv4::WITHOUT_OPTIONS) {
+        return None;
+    }
+    let ip = ipv4::Packet::new_checked(bytes).ok()?;
     phv.l3 = L3::Ipv4;
     phv.src = mapped(ip.src());
     phv.dst = mapped(ip.dst());
@@ -116,7 +128,8 @@ fn roce(datagram: &[u8]) -> Option<Roce> {
 /// `::ffff:a.b.c.d`, written as two words: what reads it next reads words.
 #[inline]
 fn mapped(address: Ipv4Addr) -> IpAddress {
-    (0xffff_0000_0000 | u128::from(address.to_bits())).to_be_bytes()
+    let [a, b, c, d] = address.octets();
+    u128::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]).to_ne_bytes()
 }
 
 #[cfg(test)]

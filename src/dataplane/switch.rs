@@ -17,7 +17,7 @@ use super::deparser::deparse;
 use super::drop_reason::DropReason;
 use super::frames::Frames;
 use super::function::{Cx, Egress, Emission, Function, Verdict};
-use super::parser::parse;
+use super::parser::parse_into;
 use super::phv::{Phv, PortId, PortSet};
 use super::trace::{Event, Tracer};
 use super::traffic_manager::{Departure, TrafficManager};
@@ -57,8 +57,9 @@ impl<F: Function, H> Switch<F, H> {
         frames: &mut impl Frames<Handle = H>,
         trace: &mut T,
     ) {
-        match parse(frames.bytes(&frame), port, now) {
-            Ok(phv) => self.ingress(now, phv, frame, frames, trace),
+        let mut phv = Phv { ingress_port: port, received_at: now, ..Phv::default() };
+        match parse_into(frames.bytes(&frame), &mut phv) {
+            Ok(()) => self.pass_ingress(now, &mut phv, frame, frames, trace),
             Err(reason) => self.drop_received(port, frame, reason, frames, trace),
         }
     }
@@ -74,12 +75,25 @@ impl<F: Function, H> Switch<F, H> {
         frames: &mut impl Frames<Handle = H>,
         trace: &mut T,
     ) {
+        self.pass_ingress(now, &mut phv, frame, frames, trace);
+    }
+
+    /// As [`Switch::ingress`], with the PHV where the parser made it.
+    #[inline]
+    fn pass_ingress<T: Tracer>(
+        &mut self,
+        now: Nanos,
+        phv: &mut Phv,
+        frame: H,
+        frames: &mut impl Frames<Handle = H>,
+        trace: &mut T,
+    ) {
         self.count_received(phv.ingress_port, phv.frame_bytes);
         self.pass += 1;
         let mut cx = Cx { now, pass: self.pass, trace, emissions: &mut self.emissions };
-        match self.functions.ingress(&mut cx, &mut phv) {
-            Verdict::Forward(port) => self.enqueue(now, port, &phv, frame, frames, trace),
-            Verdict::Multicast(ports) => self.distribute(now, ports, &phv, frame, frames, trace),
+        match self.functions.ingress(&mut cx, phv) {
+            Verdict::Forward(port) => self.enqueue(now, port, phv, frame, frames, trace),
+            Verdict::Multicast(ports) => self.distribute(now, ports, phv, frame, frames, trace),
             Verdict::Continue => self.drop(frame, DropReason::NoRoute, frames, trace),
             Verdict::Drop(reason) => self.drop(frame, reason, frames, trace),
             Verdict::Consume => {

@@ -7,6 +7,9 @@ use super::{Ecn, Error, PROTOCOL_UDP, be16, bytes, checksum, put};
 /// Length of a header without options.
 pub const HEADER_LEN: usize = 20;
 
+/// First byte of a header without options: version and length.
+pub const WITHOUT_OPTIONS: u8 = 0x45;
+
 mod field {
     pub const VERSION_IHL: usize = 0;
     pub const TOS: usize = 1;
@@ -227,7 +230,7 @@ impl Repr {
     pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, Error> {
         let buffer = buffer.get_mut(..HEADER_LEN).ok_or(Error::TooLong)?;
         let total_len = u16::try_from(HEADER_LEN + self.payload_len).map_err(|_| Error::TooLong)?;
-        buffer[field::VERSION_IHL] = 0x45;
+        buffer[field::VERSION_IHL] = WITHOUT_OPTIONS;
         buffer[field::TOS] = self.tos;
         put(buffer, field::TOTAL_LEN, &total_len.to_be_bytes());
         put(buffer, field::ID, &[0, 0]);

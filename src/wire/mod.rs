@@ -73,11 +73,10 @@ fn be16(data: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(bytes(data, at))
 }
 
-/// 24 bits, big-endian.
+/// 24 bits, big-endian, of a field with a byte before it: read with that byte as one word.
 #[inline]
 fn be24(data: &[u8], at: usize) -> u32 {
-    let [a, b, c] = bytes(data, at);
-    u32::from_be_bytes([0, a, b, c])
+    be32(data, at - 1) & 0xff_ffff
 }
 
 /// 32 bits, big-endian.

@@ -6,6 +6,12 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Opcode(pub u8);
 
+/// Classes of opcodes, a bit each.
+const REQUEST_DATA: u8 = 1 << 0;
+const MESSAGE_END: u8 = 1 << 1;
+const ONLY: u8 = 1 << 2;
+const END_WITH_IMMEDIATE: u8 = 1 << 3;
+
 impl Opcode {
     /// RDMA WRITE First.
     pub const WRITE_FIRST: Self = Opcode(0x06);
@@ -27,38 +33,69 @@ impl Opcode {
     pub const CNP: Self = Opcode(0x81);
 
     /// ACK or NAK of RC (11), ATOMIC Acknowledge (12) excluded.
+    #[inline]
     pub const fn is_acknowledge(self) -> bool {
         self.0 == 0x11
     }
 
     /// Congestion notification.
+    #[inline]
     pub const fn is_cnp(self) -> bool {
         self.0 == 0x81
     }
 
     /// Request data of RC or UC: SEND and RDMA WRITE in all forms (00-0B, 16, 17, 20-2B).
+    #[inline]
     pub const fn is_request_data(self) -> bool {
-        matches!(self.0, 0x00..=0x0b | 0x16 | 0x17 | 0x20..=0x2b)
+        self.is(REQUEST_DATA)
     }
 
     /// Unreliable connection (class 001): no acknowledgements, no retransmission.
+    #[inline]
     pub const fn is_uc(self) -> bool {
         self.0 >> 5 == 0b001
     }
 
     /// Last packet of a message that carries an immediate (03 05 09 0B and their UC twins).
+    #[inline]
     pub const fn is_end_with_immediate(self) -> bool {
-        matches!(self.0, 0x03 | 0x05 | 0x09 | 0x0b | 0x23 | 0x25 | 0x29 | 0x2b)
+        self.is(END_WITH_IMMEDIATE)
     }
 
     /// Last or only packet of a SEND or WRITE message.
+    #[inline]
     pub const fn is_message_end(self) -> bool {
-        matches!(self.0, 0x02..=0x05 | 0x08..=0x0b | 0x16 | 0x17 | 0x22..=0x25 | 0x28..=0x2b)
+        self.is(MESSAGE_END)
     }
 
     /// Only packet of a SEND or WRITE message.
+    #[inline]
     pub const fn is_only(self) -> bool {
-        matches!(self.0, 0x04 | 0x05 | 0x0a | 0x0b | 0x17 | 0x24 | 0x25 | 0x2a | 0x2b)
+        self.is(ONLY)
+    }
+
+    /// Whether it is in a class; by table, since a packet is asked for several.
+    #[inline]
+    const fn is(self, class: u8) -> bool {
+        const BY_OPCODE: [u8; 256] = {
+            let mut classes = [0; 256];
+            let mut opcode = 0;
+            while opcode < 256 {
+                classes[opcode] = Opcode(opcode as u8).find_classes();
+                opcode += 1;
+            }
+            classes
+        };
+        BY_OPCODE[self.0 as usize] & class != 0
+    }
+
+    const fn find_classes(self) -> u8 {
+        let opcode = self.0;
+        let data = matches!(opcode, 0x00..=0x0b | 0x16 | 0x17 | 0x20..=0x2b);
+        let end = matches!(opcode, 0x02..=0x05 | 0x08..=0x0b | 0x16 | 0x17 | 0x22..=0x25 | 0x28..=0x2b);
+        let only = matches!(opcode, 0x04 | 0x05 | 0x0a | 0x0b | 0x17 | 0x24 | 0x25 | 0x2a | 0x2b);
+        let immediate = matches!(opcode, 0x03 | 0x05 | 0x09 | 0x0b | 0x23 | 0x25 | 0x29 | 0x2b);
+        data as u8 * REQUEST_DATA | end as u8 * MESSAGE_END | only as u8 * ONLY | immediate as u8 * END_WITH_IMMEDIATE
     }
 
     /// Whether the opcode is one of RC, UC, UD or CNP that this crate has a name and the headers for. Reliable datagrams,

@@ -16,30 +16,38 @@ pub struct TableFull {
 }
 
 /// An exact-match table of at most `capacity` entries. Room for all of them is taken at once, so that no insert allocates.
+///
+/// A lookup multiplies once a word of the key, then reads one bucket and one entry: buckets are few bytes and entries lie
+/// close together, so that both are in the cache. Entries go in bulk only ([`ExactTable::retain`]).
 #[derive(Clone, Debug)]
 pub struct ExactTable<K, V> {
     capacity: usize,
-    entries: Map<K, V>,
+    /// A power of two of them, at most half in use: number of the entry + 1, in the first bucket from the key's hash on
+    /// that was free; 0 in a free one.
+    buckets: Box<[u32]>,
+    /// In the order in which they came.
+    entries: Vec<(K, V)>,
 }
 
 impl<K: Eq + Hash, V> ExactTable<K, V> {
     /// An empty table.
     pub fn new(capacity: usize) -> Self {
-        // Twice the room: a map that is at most half full reuses the places of removed entries and never grows.
-        let entries = HashMap::with_capacity_and_hasher(2 * capacity, BuildHasherDefault::default());
-        ExactTable { capacity, entries }
+        let buckets = vec![0; (2 * capacity.max(1)).next_power_of_two()].into();
+        ExactTable { capacity, buckets, entries: Vec::with_capacity(capacity) }
     }
 
     /// The entry that matches.
     #[inline]
     pub fn get(&self, key: &K) -> Option<&V> {
-        self.entries.get(key)
+        let number = self.find(key).ok()?;
+        self.entries.get(number).map(|(_, value)| value)
     }
 
     /// The entry that matches, to change it.
     #[inline]
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.entries.get_mut(key)
+        let number = self.find(key).ok()?;
+        self.entries.get_mut(number).map(|(_, value)| value)
     }
 
     /// Adds an entry, or replaces the one of the same key and returns its old value.
@@ -47,25 +55,36 @@ impl<K: Eq + Hash, V> ExactTable<K, V> {
     /// # Errors
     /// [`TableFull`] when the key is new and there is no room; the table is as before.
     pub fn insert(&mut self, key: K, value: V) -> Result<Option<V>, TableFull> {
-        if self.entries.len() >= self.capacity && !self.entries.contains_key(&key) {
-            return Err(TableFull { capacity: self.capacity });
+        match self.find(&key) {
+            Ok(number) => Ok(Some(std::mem::replace(&mut self.entries[number].1, value))),
+            Err(_) if self.entries.len() >= self.capacity => Err(TableFull { capacity: self.capacity }),
+            Err(bucket) => {
+                self.entries.push((key, value));
+                self.buckets[bucket] = self.entries.len() as u32;
+                Ok(None)
+            }
         }
-        Ok(self.entries.insert(key, value))
-    }
-
-    /// Removes an entry.
-    pub fn remove(&mut self, key: &K) -> Option<V> {
-        self.entries.remove(key)
     }
 
     /// Keeps the entries for which `keep` holds.
     pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
-        self.entries.retain(|key, value| keep(key, value));
+        let before = self.entries.len();
+        self.entries.retain_mut(|(key, value)| keep(key, value));
+        if self.entries.len() == before {
+            return;
+        }
+        self.buckets.fill(0);
+        for number in 0..self.entries.len() {
+            // All keys differ, so each search ends at a free bucket.
+            if let Err(bucket) = self.find(&self.entries[number].0) {
+                self.buckets[bucket] = number as u32 + 1;
+            }
+        }
     }
 
-    /// All entries, in no order.
+    /// All entries, in the order in which they came.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.entries.iter()
+        self.entries.iter().map(|(key, value)| (key, value))
     }
 
     /// Number of entries.
@@ -76,6 +95,22 @@ impl<K: Eq + Hash, V> ExactTable<K, V> {
     /// Whether it has none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// The number of the entry, or else the bucket where it would be entered.
+    #[inline]
+    fn find(&self, key: &K) -> Result<usize, usize> {
+        let mut hasher = FoldHasher::default();
+        key.hash(&mut hasher);
+        let mask = self.buckets.len() - 1;
+        let mut bucket = hasher.finish() as usize & mask;
+        loop {
+            match self.buckets[bucket].checked_sub(1) {
+                None => return Err(bucket),
+                Some(number) if self.entries[number as usize].0 == *key => return Ok(number as usize),
+                Some(_) => bucket = (bucket + 1) & mask,
+            }
+        }
     }
 }
 
@@ -202,8 +237,36 @@ mod tests {
         assert_eq!(table.insert(3, 'c'), Err(TableFull { capacity: 2 }));
         assert_eq!(table.insert(2, 'd'), Ok(Some('b')));
         assert_eq!((table.get(&1), table.get(&2), table.get(&3), table.len()), (Some(&'a'), Some(&'d'), None, 2));
-        assert_eq!(table.remove(&1), Some('a'));
+        table.retain(|key, _| *key != 1);
+        assert_eq!((table.get(&1), table.get(&2)), (None, Some(&'d')));
         assert_eq!(table.insert(3, 'c'), Ok(None));
+        assert_eq!(table.iter().collect::<Vec<_>>(), [(&2, &'d'), (&3, &'c')]);
+    }
+
+    /// Few keys and a full table, so that searches run into each other and around the end.
+    #[test]
+    fn an_exact_table_behaves_like_a_map_whatever_is_done_to_it() {
+        for capacity in [0, 1, 2, 3, 8, 12] {
+            let (mut table, mut model) = (ExactTable::new(capacity), std::collections::BTreeMap::new());
+            let mut random = 1u64;
+            for step in 0..5000u64 {
+                random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                let key = random >> 60;
+                if random >> 40 & 7 == 0 {
+                    table.retain(|other, _| other % 3 != key % 3);
+                    model.retain(|other, _| other % 3 != key % 3);
+                } else if model.len() < capacity || model.contains_key(&key) {
+                    assert_eq!(table.insert(key, step), Ok(model.insert(key, step)));
+                } else {
+                    assert_eq!(table.insert(key, step), Err(TableFull { capacity }));
+                }
+                for key in 0..16 {
+                    assert_eq!(table.get(&key), model.get(&key), "capacity {capacity}, step {step}, key {key}");
+                    assert_eq!(table.get_mut(&key), model.get_mut(&key));
+                }
+                assert_eq!((table.len(), table.is_empty()), (model.len(), model.is_empty()));
+            }
+        }
     }
 
     #[test]

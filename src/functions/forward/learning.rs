@@ -53,8 +53,13 @@ impl Learning {
     fn learn(&mut self, key: u64, station: Station) {
         match self.stations.get_mut(&key) {
             Some(known) => *known = station,
-            None => self.not_learned += u64::from(self.stations.insert(key, station).is_err()),
+            None => self.enter(key, station),
         }
+    }
+
+    #[cold]
+    fn enter(&mut self, key: u64, station: Station) {
+        self.not_learned += u64::from(self.stations.insert(key, station).is_err());
     }
 
     pub(super) fn forget_port(&mut self, port: PortId) {

@@ -1,21 +1,12 @@
-//! Tables: which job an address pair belongs to, and which flow slot a queue pair of it has.
+//! Tables: which flow slot a queue pair has, and which job the address pair of a new one belongs to.
 
 use std::collections::VecDeque;
 
 use crate::dataplane::{ExactTable, IpAddress, Phv, TableFull};
 
-/// One edge of a ring: whose packets a rank sends to its next one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Edge {
-    /// Slot of the job.
-    pub job: u16,
-    /// Rank of the sender.
-    pub rank: u16,
-}
-
-/// Table `edges`: exact (source, destination) -> [`Edge`].
+/// Table `edges`: exact (source, destination) -> slot of the job. An edge is what a rank sends to its ring's next one.
 #[derive(Clone, Debug)]
-pub(super) struct Edges(ExactTable<(u128, u128), Edge>);
+pub(super) struct Edges(ExactTable<(u128, u128), u16>);
 
 fn edge_key(src: &IpAddress, dst: &IpAddress) -> (u128, u128) {
     (u128::from_ne_bytes(*src), u128::from_ne_bytes(*dst))
@@ -26,39 +17,36 @@ impl Edges {
         Edges(ExactTable::new(capacity))
     }
 
-    #[inline]
-    pub(super) fn lookup(&self, phv: &Phv) -> Option<Edge> {
-        self.get(&phv.src, &phv.dst)
-    }
-
-    pub(super) fn get(&self, src: &IpAddress, dst: &IpAddress) -> Option<Edge> {
+    pub(super) fn get(&self, src: &IpAddress, dst: &IpAddress) -> Option<u16> {
         self.0.get(&edge_key(src, dst)).copied()
     }
 
-    pub(super) fn insert(&mut self, src: &IpAddress, dst: &IpAddress, edge: Edge) -> Result<(), TableFull> {
-        self.0.insert(edge_key(src, dst), edge).map(|_| ())
+    pub(super) fn insert(&mut self, src: &IpAddress, dst: &IpAddress, job: u16) -> Result<(), TableFull> {
+        self.0.insert(edge_key(src, dst), job).map(|_| ())
     }
 
     pub(super) fn remove_job(&mut self, job: u16) {
-        self.0.retain(|_, edge| edge.job != job);
+        self.0.retain(|_, owner| *owner != job);
     }
 }
 
-/// Which flow: an edge and a destination queue pair. As exact as (source, destination, queue pair), and one word.
+/// Which flow: source, destination, destination queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct FlowKey(u64);
+pub(super) struct FlowKey {
+    src: u128,
+    dst: u128,
+    dest_qpn: u32,
+}
 
 impl FlowKey {
-    pub(super) fn new(edge: Edge, dest_qpn: u32) -> Self {
-        FlowKey(u64::from(edge.job) << 48 | u64::from(edge.rank) << 32 | u64::from(dest_qpn))
+    #[inline]
+    pub(super) fn new(phv: &Phv, dest_qpn: u32) -> Self {
+        FlowKey { src: u128::from_ne_bytes(phv.src), dst: u128::from_ne_bytes(phv.dst), dest_qpn }
     }
 
-    pub(super) fn edge(self) -> Edge {
-        Edge { job: (self.0 >> 48) as u16, rank: (self.0 >> 32) as u16 }
-    }
-
-    pub(super) fn dest_qpn(self) -> u32 {
-        self.0 as u32
+    /// Source, destination, destination queue pair.
+    pub(super) fn parts(&self) -> (IpAddress, IpAddress, u32) {
+        (self.src.to_ne_bytes(), self.dst.to_ne_bytes(), self.dest_qpn)
     }
 }
 
@@ -69,9 +57,11 @@ pub(super) struct FlowEntry {
     pub(super) slot: u32,
     /// Tick of its last packet: the idle timer of a Tofino's table entry.
     pub(super) last_seen: u32,
+    /// Slot of its job. A flow goes when its job does.
+    pub(super) job: u16,
 }
 
-/// Table `flows`: exact (edge, destination queue pair) -> slot, and the slots that are free.
+/// Table `flows`: exact (source, destination, destination queue pair) -> slot and job, and the slots that are free.
 ///
 /// A sender can choose its queue pairs, so it can fill the table; 2^24 of them bound the length of a chain in it.
 #[derive(Clone, Debug)]
@@ -87,35 +77,34 @@ impl Flows {
     }
 
     #[inline]
-    pub(super) fn lookup(&mut self, key: FlowKey, tick: u32) -> Option<u32> {
-        let entry = self.table.get_mut(&key)?;
-        entry.last_seen = tick;
-        Some(entry.slot)
+    pub(super) fn lookup(&mut self, key: &FlowKey) -> Option<&mut FlowEntry> {
+        self.table.get_mut(key)
     }
 
     /// Gives a new flow the slot at the head of the queue; `None` when there is none.
-    pub(super) fn insert(&mut self, key: FlowKey, tick: u32) -> Option<u32> {
+    #[cold]
+    pub(super) fn insert(&mut self, key: FlowKey, job: u16, tick: u32) -> Option<u32> {
         let slot = *self.free.front()?;
-        self.table.insert(key, FlowEntry { slot, last_seen: tick }).ok()?;
+        self.table.insert(key, FlowEntry { slot, last_seen: tick, job }).ok()?;
         self.free.pop_front()
     }
 
-    /// Forgets the flows that `gone` picks. Their slots go to the queue's tail in ascending order, and are returned.
-    pub(super) fn remove(&mut self, gone: impl Fn(FlowKey, &FlowEntry) -> bool) -> Vec<(FlowKey, u32)> {
+    /// Forgets the flows that `gone` picks. Their slots go to the queue's tail in ascending order. Returns their entries.
+    pub(super) fn remove(&mut self, gone: impl Fn(&FlowEntry) -> bool) -> Vec<FlowEntry> {
         let mut removed = Vec::new();
-        self.table.retain(|key, entry| {
-            let gone = gone(*key, entry);
+        self.table.retain(|_, entry| {
+            let gone = gone(entry);
             if gone {
-                removed.push((*key, entry.slot));
+                removed.push(*entry);
             }
             !gone
         });
-        removed.sort_unstable_by_key(|(_, slot)| *slot);
-        self.free.extend(removed.iter().map(|(_, slot)| *slot));
+        removed.sort_unstable_by_key(|entry| entry.slot);
+        self.free.extend(removed.iter().map(|entry| entry.slot));
         removed
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (FlowKey, u32)> {
-        self.table.iter().map(|(key, entry)| (*key, entry.slot))
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&FlowKey, &FlowEntry)> {
+        self.table.iter()
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::net::IpAddr;
 
-use super::classify::{Edge, FlowEntry, FlowKey};
+use super::classify::{FlowEntry, FlowKey};
 use super::compiled::{CompiledJob, edges, mapped, tick, ticks};
 use super::progress::{ActivityCell, UNARMED};
 use super::snapshot::{FlowState, FlowView, JobState, JobView, Outcomes};
@@ -171,7 +171,7 @@ impl Symphony {
             return Err(Error::IdTaken { id, name: other.name.clone() });
         }
         for (rank, (src, dst, _)) in edges(job).enumerate() {
-            let owner = self.edges.get(&src, &dst).and_then(|edge| self.jobs.get(usize::from(edge.job)));
+            let owner = self.edges.get(&src, &dst).and_then(|job| self.jobs.get(usize::from(job)));
             if let Some(Some(other)) = owner {
                 let ends = (job.ring[rank], job.ring[(rank + 1) % job.ring.len()]);
                 return Err(Error::EdgeTaken { id, src: ends.0, dst: ends.1, other: other.id });
@@ -181,8 +181,8 @@ impl Symphony {
             return Err(Error::JobsFull { id, capacity: self.jobs.len() });
         };
         let slot = slot as u16; // `new` makes at most 2^16 slots
-        for (src, dst, rank) in edges(job) {
-            if let Err(full) = self.edges.insert(&src, &dst, Edge { job: slot, rank }) {
+        for (src, dst, _) in edges(job) {
+            if let Err(full) = self.edges.insert(&src, &dst, slot) {
                 self.edges.remove_job(slot);
                 return Err(Error::EdgesFull { id, ranks: job.ring.len(), capacity: full.capacity });
             }
@@ -200,7 +200,7 @@ impl Symphony {
     /// [`Error::UnknownJob`].
     pub fn remove_job(&mut self, id: u32) -> Result<(), Error> {
         let slot = self.job_slot(id).ok_or(Error::UnknownJob { id })?;
-        self.forget_flows(|key, _| key.edge().job == slot);
+        self.forget_flows(|flow| flow.job == slot);
         self.edges.remove_job(slot);
         self.job_registers.reset(slot, ActivityCell::default());
         self.gold.forget_job(slot);
@@ -232,7 +232,7 @@ impl Symphony {
     /// Forgets flows that were silent for [`FLOW_AGE_NS`] and says how many. Call it every few seconds.
     pub fn age(&mut self, now: Nanos) -> usize {
         let silent = |last_seen: u32| tick(now).wrapping_sub(last_seen) as i32 >= ticks(FLOW_AGE_NS) as i32;
-        self.forget_flows(|_, entry| silent(entry.last_seen))
+        self.forget_flows(|flow| silent(flow.last_seen))
     }
 
     /// The parameters in force.
@@ -275,15 +275,14 @@ impl Symphony {
 
     /// All flows of jobs that were tracked here, by slot.
     pub fn flows(&self) -> Vec<FlowView> {
-        let mut flows: Vec<(FlowKey, u32)> = self.flows.iter().collect();
-        flows.sort_unstable_by_key(|(_, slot)| *slot);
-        let view = |(key, slot): (FlowKey, u32)| {
-            let Edge { job: job_slot, rank } = key.edge();
-            let (job, compiled) = self.job(job_slot)?;
-            let (src, dst, _) = edges(job).nth(rank.into())?;
-            let activity = self.job_registers.peek(job_slot).activity;
-            let state = self.flow_registers.peek(slot);
-            Some(FlowView::new((&src, &dst, key.dest_qpn()), job.id, &state, compiled, activity))
+        let mut flows: Vec<(&FlowKey, &FlowEntry)> = self.flows.iter().collect();
+        flows.sort_unstable_by_key(|(_, flow)| flow.slot);
+        let view = |(key, flow): (&FlowKey, &FlowEntry)| {
+            let (job, compiled) = self.job(flow.job)?;
+            let (src, dst, dest_qpn) = key.parts();
+            let activity = self.job_registers.peek(flow.job).activity;
+            let state = self.flow_registers.peek(flow.slot);
+            Some(FlowView::new((&src, &dst, dest_qpn), job.id, &state, compiled, activity))
         };
         flows.into_iter().filter_map(view).collect()
     }
@@ -317,19 +316,18 @@ impl Symphony {
 
     /// A job starts without a past: what its flows' cells say is of before, and it must be idle before it is marked.
     fn restart(&mut self, slot: u16, now: Nanos) {
-        self.forget_flows(|key, _| key.edge().job == slot);
+        self.forget_flows(|flow| flow.job == slot);
         self.job_registers.reset(slot, ActivityCell { last_tick: tick(now), generation: UNARMED });
         self.gold.forget_job(slot);
     }
 
-    fn forget_flows(&mut self, gone: impl Fn(FlowKey, &FlowEntry) -> bool) -> usize {
+    fn forget_flows(&mut self, gone: impl Fn(&FlowEntry) -> bool) -> usize {
         let removed = self.flows.remove(gone);
-        for (key, flow) in &removed {
-            let job = key.edge().job;
-            self.job_registers.disown(job, *flow);
-            self.flow_registers.clear(*flow);
-            self.align.forget(*flow);
-            self.gold.withdraw(job, *flow);
+        for flow in &removed {
+            self.job_registers.disown(flow.job, flow.slot);
+            self.flow_registers.clear(flow.slot);
+            self.align.forget(flow.slot);
+            self.gold.withdraw(flow.job, flow.slot);
         }
         removed.len()
     }

@@ -24,7 +24,6 @@ mod tests;
 mod track;
 
 pub use align::{GapCell, gap_action};
-pub use classify::Edge;
 pub use compiled::{CompiledJob, edges, mapped, tick};
 pub use config::{Job, Parameters, Policy, StepSource};
 pub use jobs::{Error, FLOW_AGE_NS};
@@ -45,7 +44,7 @@ use classify::{Edges, FlowKey, Flows};
 use gold::Gold;
 use registers::{FlowRegisters, JobRegisters};
 
-use crate::dataplane::{Bridged, Cx, DropReason, Egress, Function, Marks, Phv, Roce, Step, Tracer, Verdict};
+use crate::dataplane::{Cx, DropReason, Egress, Function, Marks, Phv, Step, Tracer, Verdict};
 
 /// What is counted by job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,16 +72,6 @@ pub struct Symphony {
     align: Align,
 }
 
-/// A packet of a flow that has a slot: what the stages behind `psn` need.
-struct Tracked<'a> {
-    roce: &'a Roce,
-    sport: u16,
-    job: u16,
-    flow: u32,
-    activity: ActivityCell,
-    advance: bool,
-}
-
 impl Symphony {
     /// Without jobs. There is room for `max_flows` flows, as many edges, and `max_jobs` jobs.
     pub fn new(parameters: Parameters, max_flows: u32, max_jobs: u16) -> Self {
@@ -102,49 +91,71 @@ impl Symphony {
         }
     }
 
-    /// The stages `classify` and the first half of `track`: whose packet is it, and does it move its flow on.
+    /// Stage `classify`: the slots of the packet's job and flow. Counts packets that have none.
     #[inline]
-    fn track<T: Tracer>(&mut self, cx: &mut Cx<'_, T>, phv: &Phv) -> Bridged {
-        let untracked = Bridged { tracked: true, ..Bridged::default() };
+    fn classify<T: Tracer>(&mut self, cx: &mut Cx<'_, T>, phv: &Phv) -> Option<(u16, u32)> {
         let Some(roce) = &phv.roce else {
             self.outcomes.not_roce += 1;
-            return untracked;
+            return None;
         };
         let data = roce.opcode.is_request_data();
         if !data && !takes_psn_without_data(roce.opcode) {
             self.outcomes.not_data += 1;
-            return untracked;
+            return None;
         }
-
         cx.stage("ingress", "classify");
-        let edge = self.edges.lookup(phv);
-        cx.table("edges", edge.is_some());
-        let job = edge.map_or(CompiledJob::default(), |edge| self.compiled[usize::from(edge.job)]);
-        let Some(edge) = edge.filter(|_| job.enabled) else {
-            self.outcomes.not_of_a_job += 1;
-            return untracked;
-        };
         let now = tick(cx.now);
-        let key = FlowKey::new(edge, roce.dest_qpn);
-        let known = self.flows.lookup(key, now);
+        let key = FlowKey::new(phv, roce.dest_qpn);
+        let known = self.flows.lookup(&key);
         cx.table("flows", known.is_some());
-        let Some(flow) = known.or_else(|| if data { self.flows.insert(key, now) } else { None }) else {
-            *(if data { &mut self.outcomes.flows_full } else { &mut self.outcomes.not_of_a_job }) += 1;
-            return untracked;
+        // A flow goes when its job does. So the second table is for new flows only.
+        let job = match &known {
+            Some(flow) => Some(flow.job),
+            None => {
+                let job = self.edges.get(&phv.src, &phv.dst);
+                cx.table("edges", job.is_some());
+                job
+            }
         };
+        let Some(job) = job.filter(|job| self.compiled[usize::from(*job)].enabled) else {
+            self.outcomes.not_of_a_job += 1;
+            return None;
+        };
+        let flow = match known {
+            Some(flow) => {
+                flow.last_seen = now;
+                Some(flow.slot)
+            }
+            None if data => self.flows.insert(key, job, now),
+            None => {
+                self.outcomes.not_of_a_job += 1;
+                return None;
+            }
+        };
+        self.outcomes.flows_full += u64::from(flow.is_none());
+        flow.map(|flow| (job, flow))
+    }
+
+    /// Stage `track`: does the packet of `phv.bridged.flow` move it on, and which step is it of. Then `progress`: how far
+    /// ahead is it. What they find goes into `phv.bridged`.
+    #[inline]
+    fn track<T: Tracer>(&mut self, cx: &mut Cx<'_, T>, phv: &mut Phv) {
+        let Phv { roce: Some(roce), bridged, sport, .. } = phv else { return };
+        let (job_index, index) = (usize::from(bridged.job), bridged.flow as usize);
+        let job = &self.compiled[job_index];
+        let now = tick(cx.now);
 
         cx.stage("ingress", "track");
-        let activity = data.then(|| {
-            let registers = &mut self.job_registers;
-            let index = usize::from(edge.job);
-            let cell = &mut registers.cells[index].activity;
-            registers.activity.execute(cx, index, cell, |cell| activity_action(cell, now, job.idle_ticks))
+        let jobs = &mut self.job_registers;
+        let job_cells = &mut jobs.cells[job_index];
+        let activity = roce.opcode.is_request_data().then(|| {
+            let cell = &mut job_cells.activity;
+            jobs.activity.execute(cx, job_index, cell, |cell| activity_action(cell, now, job.idle_ticks))
         });
+        let flows = &mut self.flow_registers;
+        let cells = &mut flows.cells[index];
         let generation = activity.map(|activity| activity.generation);
-        let registers = &mut self.flow_registers;
-        let index = flow as usize;
-        let cells = &mut registers.cells[index];
-        let order = registers.psn.execute(cx, index, &mut cells.psn, |cell| {
+        let order = flows.psn.execute(cx, index, &mut cells.psn, |cell| {
             psn_action(cell, roce, job.path_mtu_shift, generation, now, job.epoch_ticks())
         });
         match order {
@@ -153,60 +164,48 @@ impl Symphony {
             Order::Gap => self.outcomes.gap += 1,
             Order::Resync => {
                 self.outcomes.resync += 1;
-                registers.resyncs.execute(cx, index, &mut cells.resyncs, |count| *count = count.wrapping_add(1));
+                flows.resyncs.execute(cx, index, &mut cells.resyncs, |count| *count = count.wrapping_add(1));
             }
         }
-        let Some(activity) = activity else {
-            return Bridged { job: edge.job, flow, ..untracked };
-        };
-        registers.newest.execute(cx, index, &mut cells.newest, |cell| newest_action(cell, roce.psn));
-        registers.count.execute(cx, index, &mut cells.count, |cell| count_action(cell, roce.opcode, order));
-        let packet = Tracked { roce, sport: phv.sport, job: edge.job, flow, activity, advance: order.advances() };
-        self.step(cx, &job, &packet)
-    }
-
-    /// The second half of `track`, and `progress`: which step is the packet of, and how far ahead is it.
-    #[inline]
-    fn step<T: Tracer>(&mut self, cx: &mut Cx<'_, T>, job: &CompiledJob, packet: &Tracked<'_>) -> Bridged {
-        let Tracked { roce, flow, advance, .. } = *packet;
-        let generation = packet.activity.generation as u16; // it stays within 16 bits
-        let registers = &mut self.flow_registers;
-        let index = flow as usize;
-        let cells = &mut registers.cells[index];
-        let bridged =
-            Bridged { tracked: true, armed: packet.activity.armed(), job: packet.job, flow, ..Bridged::default() };
-        let request = registers
+        let Some(activity) = activity else { return };
+        bridged.armed = activity.armed();
+        let advance = order.advances();
+        flows.newest.execute(cx, index, &mut cells.newest, |cell| newest_action(cell, roce.psn));
+        flows.count.execute(cx, index, &mut cells.count, |cell| count_action(cell, roce.opcode, order));
+        let generation = activity.generation as u16; // it stays within 16 bits
+        let request = flows
             .requests
             .execute(cx, index, &mut cells.requests, |cell| requests_action(cell, job, generation, roce, advance));
         if !request.takes_part && !request.withdraw {
-            return bridged;
+            return;
         }
-        let tag = tag(job, packet.sport);
-        let (packets, step_end) = registers.packets.execute(cx, index, &mut cells.packets, |cell| {
+        let tag = tag(job, *sport);
+        let (packets, step_end) = flows.packets.execute(cx, index, &mut cells.packets, |cell| {
             packets_action(cell, job, generation, tag, advance, &request)
         });
         let event = StepEvent { advance, end: request.end, step_end };
-        let (steps_done, last) = registers.steps.execute(cx, index, &mut cells.steps, |cell| {
+        let (steps_done, last) = flows.steps.execute(cx, index, &mut cells.steps, |cell| {
             steps_action(cell, job, generation, tag, roce.immediate, event)
         });
-        let progress = progress(job, steps_done, packets);
 
         cx.stage("ingress", "progress");
-        let (now, generation) = (cx.now, packet.activity.generation);
-        let registers = &mut self.job_registers;
-        let index = usize::from(packet.job);
-        let cells = &mut registers.cells[index];
-        let new_epoch = registers
+        let (now, generation) = (cx.now, activity.generation);
+        let new_epoch = jobs
             .epoch
-            .execute(cx, index, &mut cells.epoch, |cell| epoch_action(cell, now, job.epoch_shift, generation));
+            .execute(cx, job_index, &mut job_cells.epoch, |cell| epoch_action(cell, now, job.epoch_shift, generation));
+        let (flow, minimum) = (bridged.flow, &mut job_cells.minimum);
         if request.withdraw {
-            registers.minimum.execute(cx, index, &mut cells.minimum, |cell| withdraw_action(cell, flow, new_epoch));
-            return Bridged { leaves: true, ..bridged };
+            jobs.minimum.execute(cx, job_index, minimum, |cell| withdraw_action(cell, flow, new_epoch));
+            bridged.leaves = true;
+            return;
         }
-        let lead = registers
-            .minimum
-            .execute(cx, index, &mut cells.minimum, |cell| minimum_action(cell, flow, progress, new_epoch, last));
-        Bridged { step: Step::Data, steps_done, progress, lead, leaves: last, ..bridged }
+        let progress = progress(job, steps_done, packets);
+        bridged.lead =
+            jobs.minimum.execute(cx, job_index, minimum, |cell| minimum_action(cell, flow, progress, new_epoch, last));
+        bridged.step = Step::Data;
+        bridged.steps_done = steps_done;
+        bridged.progress = progress;
+        bridged.leaves = last;
     }
 }
 
@@ -217,7 +216,11 @@ impl Function for Symphony {
             return Verdict::Continue;
         }
         if !phv.bridged.tracked {
-            phv.bridged = self.track(cx, phv);
+            phv.bridged.tracked = true;
+            if let Some((job, flow)) = self.classify(cx, phv) {
+                (phv.bridged.job, phv.bridged.flow) = (job, flow);
+                self.track(cx, phv);
+            }
         }
         let bridged = &mut phv.bridged;
         let slot = usize::from(bridged.job);

@@ -218,6 +218,9 @@ pub fn steps_action(
             }
         }
     }
+    if delta == 0 && !event.step_end {
+        return (before, false); // as for most packets
+    }
     let steps = i32::from(cell.in_collective).saturating_add(delta).clamp(0, u16::MAX.into()) as u32;
     let (steps, whole) = within(steps, job.steps_per_collective);
     cell.in_collective = steps as u16;

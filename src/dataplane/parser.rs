@@ -46,7 +46,7 @@ pub fn parse_l2_l3(bytes: &[u8], ingress_port: PortId, now: Nanos) -> Result<Phv
 pub(super) fn parse_into(bytes: &[u8], phv: &mut Phv) -> Result<(), DropReason> {
     let l4 = headers(bytes, phv)?;
     if phv.protocol == PROTOCOL_UDP && phv.dport == ROCE_PORT {
-        phv.roce = roce(l4);
+        roce(phv, l4);
     }
     Ok(())
 }
@@ -78,7 +78,8 @@ fn headers<'a>(bytes: &'a [u8], phv: &mut Phv) -> Result<&'a [u8], DropReason> {
 
 #[inline]
 fn l3_ipv4<'a>(phv: &mut Phv, bytes: &'a [u8]) -> Option<&'a [u8]> {
-    if bytes.first() != Some(&ipv4::WITHOUT_OPTIONS) {
+    let header: &[u8; ipv4::HEADER_LEN] = bytes.first_chunk()?;
+    if header[0] != ipv4::WITHOUT_OPTIONS {
         return None;
     }
     let ip = ipv4::Packet::new_checked(bytes).ok()?;
@@ -109,27 +110,27 @@ fn l3_ipv6<'a>(phv: &mut Phv, bytes: &'a [u8]) -> Option<&'a [u8]> {
 
 /// The RoCEv2 part of a UDP datagram to port 4791.
 #[inline]
-fn roce(datagram: &[u8]) -> Option<Roce> {
+fn roce(phv: &mut Phv, datagram: &[u8]) -> Option<()> {
     let payload = udp::Packet::new_checked(datagram).ok()?.payload();
     let bth = bth::Packet::new_checked(payload).ok()?;
     let opcode = bth.opcode();
     if payload.len() < bth::HEADER_LEN + opcode.headers().len().min(MAX_EXTENSION_BYTES) {
         return None;
     }
-    Some(Roce {
+    phv.roce = Some(Roce {
         opcode,
         dest_qpn: bth.dest_qpn(),
         psn: bth.psn(),
         dma_len: bth.reth().map_or(0, |reth| reth.dma_len),
         immediate: bth.immediate().unwrap_or(0),
-    })
+    });
+    Some(())
 }
 
 /// `::ffff:a.b.c.d`, written as two words: what reads it next reads words.
 #[inline]
 fn mapped(address: Ipv4Addr) -> IpAddress {
-    let [a, b, c, d] = address.octets();
-    u128::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, a, b, c, d]).to_ne_bytes()
+    (0xffff_0000_0000 | u128::from(address.to_bits())).to_be_bytes()
 }
 
 #[cfg(test)]

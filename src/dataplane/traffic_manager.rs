@@ -136,7 +136,7 @@ impl<H> TrafficManager<H> {
     ///
     /// # Panics
     /// When there is no such port, which [`TrafficManager::admit`] would have said.
-    #[inline]
+    #[inline(always)] // what it shares with `admit`, right before it, is computed once
     pub fn enqueue(&mut self, port: PortId, now: Nanos, phv: &Phv, frame: H) -> u64 {
         let index = match self.slab.get_mut(self.free as usize) {
             Some(slot) => {

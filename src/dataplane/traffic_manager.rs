@@ -71,7 +71,7 @@ struct Slot<H> {
 struct Queue {
     head: u32,
     tail: u32,
-    /// When the head came in; valid while the queue isn't empty.
+    /// When the head came in; [`NEVER`] while the queue is empty.
     head_at: Nanos,
     bytes: u64,
 }
@@ -84,13 +84,13 @@ struct Port {
     rng: ChaCha8Rng,
     priority: Queue,
     data: Queue,
-    /// When data may depart: [`PAUSED`], or since the last resume.
+    /// When data may depart: since the last resume, or [`NEVER`] while paused.
     data_from: Nanos,
     max_depth_bytes: u64,
 }
 
-/// No time at all.
-const PAUSED: Nanos = Nanos::MAX;
+/// Later than any time.
+const NEVER: Nanos = Nanos::MAX;
 
 impl<H> TrafficManager<H> {
     /// Empty queues for the ports of `config`.
@@ -216,8 +216,8 @@ impl<H> TrafficManager<H> {
     pub fn pause(&mut self, port: PortId, now: Nanos, paused: bool) {
         let Some(own) = self.ports.get_mut(usize::from(port)) else { return };
         if paused {
-            own.data_from = PAUSED;
-        } else if own.data_from == PAUSED {
+            own.data_from = NEVER;
+        } else if own.data_from == NEVER {
             own.data_from = now;
         }
     }
@@ -271,9 +271,8 @@ impl<H> TrafficManager<H> {
         {
             pfc.remove(slot.phv.ingress_port, slot.phv.frame_bytes);
         }
-        if let Some(head) = self.slab.get(queue.head as usize) {
-            queue.head_at = head.enqueued_at;
-        } else if own.data.head == own.priority.head {
+        queue.head_at = self.slab.get(queue.head as usize).map_or(NEVER, |head| head.enqueued_at);
+        if own.data.head == own.priority.head {
             self.backlog = self.backlog.without(port); // both NIL
         }
         Some((index, frame))
@@ -281,11 +280,7 @@ impl<H> TrafficManager<H> {
 }
 
 impl Queue {
-    const EMPTY: Queue = Queue { head: NIL, tail: NIL, head_at: 0, bytes: 0 };
-
-    fn head_at(&self) -> Option<Nanos> {
-        (self.head != NIL).then_some(self.head_at)
-    }
+    const EMPTY: Queue = Queue { head: NIL, tail: NIL, head_at: NEVER, bytes: 0 };
 }
 
 impl Port {
@@ -306,12 +301,9 @@ impl Port {
 
     #[inline]
     fn next_departure(&self) -> Option<Nanos> {
-        let data_at = self.data.head_at().map(|at| at.max(self.data_from)).filter(|at| *at != PAUSED);
-        let head_at = match (self.priority.head_at(), data_at) {
-            (Some(priority), Some(data)) => priority.min(data),
-            (priority, data) => priority.or(data)?,
-        };
-        Some(self.line.as_ref().map_or(head_at, |line| head_at.max(line.free_at())))
+        let head_at = self.priority.head_at.min(self.data.head_at.max(self.data_from));
+        let departs_at = || self.line.as_ref().map_or(head_at, |line| head_at.max(line.free_at()));
+        (head_at != NEVER).then(departs_at)
     }
 }
 

@@ -5,7 +5,7 @@ use rand_chacha::rand_core::Rng;
 use super::cell::pair;
 use super::compiled::{tick, ticks};
 use super::config::{Parameters, Policy};
-use crate::dataplane::{Cx, Egress, Phv, Register, Step, Tracer};
+use crate::dataplane::{Cx, Egress, Phv, Register, Tracer};
 
 pair! {
     /// Register `gap`: G.
@@ -82,12 +82,12 @@ impl Align {
         self.gap.poke(flow as usize, GapCell::default());
     }
 
-    /// Runs the stage on a packet of a job that is switched on.
+    /// Runs the stage on an ECN-capable data packet of a job that is switched on.
     #[inline]
     pub(super) fn run<T: Tracer>(&mut self, cx: &mut Cx<'_, T>, egress: &mut Egress<'_>, phv: &Phv) -> Alignment {
         let bridged = &phv.bridged;
         let flow = bridged.flow as usize;
-        if bridged.step != Step::Data || !bridged.armed || !phv.ecn.is_ect() || flow >= self.gap.len() {
+        if !bridged.armed || flow >= self.gap.len() {
             return Alignment::default();
         }
         cx.stage("egress", "align");
@@ -107,6 +107,7 @@ impl Align {
     }
 
     /// Whether there is a queue to get out of the way of, and none so long that RED is at work where that counts.
+    #[inline]
     fn queue_stands(&self, depth_bytes: u64, kmin_bytes: u64) -> bool {
         let threshold = kmin_bytes.saturating_mul(self.queue_fraction) >> 16;
         depth_bytes >= threshold.max(1) && !(self.only_below_kmin && depth_bytes > kmin_bytes)

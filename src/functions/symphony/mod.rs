@@ -241,17 +241,18 @@ impl Function for Symphony {
     #[inline]
     fn egress<T: Tracer>(&mut self, cx: &mut Cx<'_, T>, egress: &mut Egress<'_>, phv: &mut Phv) -> Option<DropReason> {
         let slot = usize::from(phv.bridged.job);
-        if phv.bridged.step != Step::Data || !self.compiled.get(slot).is_some_and(|job| job.enabled) {
+        if phv.bridged.step != Step::Data
+            || !phv.ecn.is_ect()
+            || !self.compiled.get(slot).is_some_and(|job| job.enabled)
+        {
             return None;
         }
         let alignment = self.align.run(cx, egress, phv);
         phv.extra_mark |= alignment.mark;
         let counters = &mut self.counters[slot];
         counters.lead_tests += u64::from(alignment.leads);
-        if phv.ecn.is_ect() {
-            counters.marks.red += u64::from(egress.red);
-            counters.marks.symphony += u64::from(alignment.mark && !egress.red);
-        }
+        counters.marks.red += u64::from(egress.red);
+        counters.marks.symphony += u64::from(alignment.mark && !egress.red);
         None
     }
 }

@@ -70,19 +70,15 @@ pub fn psn_action(
     let old_generation = cell.expected >> GENERATION_SHIFT & GENERATION_MASK;
     let generation = generation.map_or(old_generation, |generation| generation & GENERATION_MASK);
     let distance = roce.psn.wrapping_sub(cell.expected) & PSN_MASK;
-    let older = distance >= HALF;
-    // The job was idle and the flow comes back with an old PSN: its queue pair was made anew.
-    let made_anew = older && generation != old_generation;
-    let nobody_resends = !older && roce.opcode.is_uc();
-    let given_up = !older && cell.gap_since != 0 && tick.wrapping_sub(cell.gap_since) as i32 > epoch_ticks as i32;
     let order = if !known || distance == 0 {
         Order::InOrder
-    } else if made_anew || nobody_resends || given_up {
-        Order::Resync
-    } else if older {
-        Order::Old
+    } else if distance >= HALF {
+        // The job was idle and the flow comes back with an old PSN: its queue pair was made anew.
+        if generation != old_generation { Order::Resync } else { Order::Old }
     } else {
-        Order::Gap
+        let nobody_resends = roce.opcode.is_uc();
+        let given_up = cell.gap_since != 0 && tick.wrapping_sub(cell.gap_since) as i32 > epoch_ticks as i32;
+        if nobody_resends || given_up { Order::Resync } else { Order::Gap }
     };
     let expected = if order.advances() {
         cell.gap_since = 0;

@@ -44,7 +44,7 @@ use classify::{Edges, FlowKey, Flows};
 use gold::Gold;
 use registers::{FlowRegisters, JobRegisters};
 
-use crate::dataplane::{Cx, DropReason, Egress, Function, Marks, Phv, Step, Tracer, Verdict};
+use crate::dataplane::{Bridged, Cx, DropReason, Egress, Function, Marks, Phv, Step, Tracer, Verdict};
 
 /// What is counted by job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -216,7 +216,7 @@ impl Function for Symphony {
             return Verdict::Continue;
         }
         if !phv.bridged.tracked {
-            phv.bridged.tracked = true;
+            phv.bridged = Bridged { tracked: true, ..Bridged::default() };
             if let Some((job, flow)) = self.classify(cx, phv) {
                 (phv.bridged.job, phv.bridged.flow) = (job, flow);
                 self.track(cx, phv);

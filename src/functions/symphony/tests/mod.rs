@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::dataplane::{Bridged, Emission, L3, Nanos, NoTrace, Roce};
+use crate::dataplane::{Emission, L3, Nanos, NoTrace, Roce};
 use crate::wire::{Ecn, Opcode};
 
 const MS: Nanos = 1_000_000;

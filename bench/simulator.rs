@@ -28,6 +28,7 @@ fn multi(symphony: Option<Parameters>) -> Setup {
         idle_ns: 10_000_000,
     };
     Setup {
+        model: Default::default(),
         seed: 1,
         fabric: Fabric {
             topology: Topology::LeafSpine { leaves: 8, hosts_per_leaf: 4, spines: 4 },

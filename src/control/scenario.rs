@@ -18,7 +18,7 @@ use std::path::Path;
 
 pub use bound::bounds_ns;
 pub use error::ScenarioError;
-pub use file::{File, Model};
+pub use file::{File, ModelName};
 
 use super::config::{ConfigError, Key, Wrong};
 use crate::backend::sim::Setup;
@@ -55,8 +55,17 @@ const MATRIX: &[(&str, &str)] = built_in![
     "prototype",
 ];
 
-/// The other built-in ones: twins of live runs, and scale.
-const OTHERS: &[(&str, &str)] = built_in!["demo-straggler-3", "demo-prototype", "ring-1024"];
+/// The other built-in ones: twins of live runs, scale, and what is held against ASTRA-sim.
+const OTHERS: &[(&str, &str)] = built_in![
+    "demo-straggler-3",
+    "demo-prototype",
+    "ring-1024",
+    "astra-single-8",
+    "astra-lsc-8",
+    "astra-lss-8",
+    "astra-lss-64",
+    "astra-os-4",
+];
 
 /// A checked scenario.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,7 +159,7 @@ impl Scenario {
     }
 
     /// How hosts behave.
-    pub fn model(&self) -> Model {
+    pub fn model(&self) -> ModelName {
         self.file.model
     }
 

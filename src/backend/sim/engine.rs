@@ -266,7 +266,7 @@ impl<'a, W: Transport, N: Node<W>, M: HostModel<W>> Engine<'a, W, N, M> {
 
     #[inline]
     fn wake(&mut self, line: u32) {
-        if let Some(at) = self.hosts.wake(line) {
+        while let Some(at) = self.hosts.wake(line) {
             self.events.push(at, Event::Line(line));
         }
     }

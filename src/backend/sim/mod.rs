@@ -8,6 +8,7 @@
 //! setup (fabric, jobs, policy; everything drawn)  ->  run  ->  results (JCT, steps, marks, queues)
 //! ```
 
+pub mod astra;
 mod engine;
 mod hosts;
 mod model;
@@ -23,7 +24,7 @@ mod tests;
 mod topology;
 
 pub use results::{DEPTH_BUCKET_BYTES, DEPTH_BUCKETS, JobResults, LEAD_BUCKETS, Results};
-pub use setup::{Discipline, Fabric, Job, NOMINAL_BPS, Paths, Setup, SlowLink, Topology, Transfer};
+pub use setup::{Discipline, Fabric, Job, Model, NOMINAL_BPS, Paths, Setup, SlowLink, Topology, Transfer};
 
 /// Why a setup can't be run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -48,14 +49,20 @@ fn error(field: &'static str, reason: String) -> Error {
 /// What makes no sense in it.
 pub fn run(setup: &Setup) -> Result<Results, Error> {
     run::check(setup)?;
-    run::run(setup, false)
+    match setup.model {
+        Model::Roce => run::run(setup, false),
+        Model::Astra(parameters) => astra::run(setup, parameters),
+    }
 }
 
 /// The same with real frames through parser and deparser at every hop. Slow; gives the same results.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run`], and a model of hosts whose packets are no real ones.
 pub fn run_as_bytes(setup: &Setup) -> Result<Results, Error> {
     run::check(setup)?;
+    if setup.model != Model::Roce {
+        return Err(error("model", "only roce has packets of bytes".into()));
+    }
     run::run(setup, true)
 }

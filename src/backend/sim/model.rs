@@ -26,7 +26,8 @@ pub(super) trait HostModel<W: Transport> {
     /// The packet that leaves on a line now, if it is free and there is one.
     fn send(&mut self, line: u32, now: Nanos, wire: &mut W) -> Option<Sent<W::Handle>>;
 
-    /// When to look at a line again; `None` when an event for it is on its way, or nothing is to come.
+    /// When to look at a line again, asked until there is no more to say; `None` when an event for it is on its way, or
+    /// nothing is to come.
     fn wake(&mut self, line: u32) -> Option<Nanos>;
 
     /// An event for a line has come.

@@ -7,9 +7,8 @@ use std::collections::VecDeque;
 use super::node::{Node, Progress};
 use super::packet::Transport;
 use super::results::Results;
-use super::topology::{SwitchPlan, serialisation_ps};
-use crate::dataplane::{Cx, Departure, Function, Nanos, NoTrace, Phv, PortId, PortSet, Verdict};
-use crate::functions::forward::Forward;
+use super::topology::serialisation_ps;
+use crate::dataplane::{Cx, Departure, Function, Nanos, NoTrace, Phv, PortId, PortSet, SwitchConfig, Verdict};
 
 /// Packets of one flow that wait for one port, in their order.
 struct Waiting<H> {
@@ -27,15 +26,16 @@ struct Port<H> {
 }
 
 /// The switch.
-pub(super) struct Oracle<H> {
-    forward: Forward,
+pub(super) struct Oracle<F, H> {
+    forward: F,
     ports: Vec<Port<H>>,
     backlog: PortSet,
     passes: u64,
 }
 
-impl<H> Oracle<H> {
-    pub(super) fn new(plan: &SwitchPlan) -> Self {
+impl<F, H> Oracle<F, H> {
+    /// `forward` is a function whose ingress says where packets go.
+    pub(super) fn new(config: &SwitchConfig, forward: F) -> Self {
         let port = |bps: Option<u64>| Port {
             bps: bps.unwrap_or(u64::MAX),
             free_ps: 0,
@@ -44,15 +44,15 @@ impl<H> Oracle<H> {
             max_bytes: 0,
         };
         Oracle {
-            forward: Forward::new(&plan.forward, plan.ends.len(), plan.seed),
-            ports: plan.config.ports.iter().map(|config| port(config.rate_bps)).collect(),
+            forward,
+            ports: config.ports.iter().map(|config| port(config.rate_bps)).collect(),
             backlog: PortSet::default(),
             passes: 0,
         }
     }
 }
 
-impl<W: Transport> Node<W> for Oracle<W::Handle> {
+impl<W: Transport, F: Function> Node<W> for Oracle<F, W::Handle> {
     fn arrive(&mut self, port: PortId, now: Nanos, phv: &Phv, frame: W::Handle, wire: &mut W, progress: &Progress) {
         let mut phv = Phv { ingress_port: port, ..*phv };
         self.passes += 1;
@@ -101,7 +101,7 @@ impl<W: Transport> Node<W> for Oracle<W::Handle> {
 
     fn pause(&mut self, _: PortId, _: Nanos, _: bool) {}
 
-    fn take_pauses(&mut self) -> impl Iterator<Item = (PortId, bool)> + use<W> {
+    fn take_pauses(&mut self) -> impl Iterator<Item = (PortId, bool)> + use<W, F> {
         std::iter::empty()
     }
 

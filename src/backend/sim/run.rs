@@ -24,7 +24,9 @@ pub(super) fn run(setup: &Setup, as_bytes: bool) -> Result<Results, Error> {
 
 fn with_transport<W: RoceTransport>(setup: &Setup, wire: W) -> Result<Results, Error> {
     match (setup.discipline, setup.symphony) {
-        (Discipline::LeastLead, _) => with_switches(setup, wire, |switch, _| Oracle::new(switch)),
+        (Discipline::LeastLead, _) => {
+            with_switches(setup, wire, |switch, _| Oracle::new(&switch.config, forward(switch)))
+        }
         (_, None) => with_switches(setup, wire, |switch, _| Switch::new(&switch.config, (forward(switch),))),
         (_, Some(parameters)) => with_switches(setup, wire, |switch, jobs| {
             Switch::new(&switch.config, (with_jobs(parameters, jobs), forward(switch)))

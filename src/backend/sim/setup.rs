@@ -1,6 +1,7 @@
 //! What one run of the simulator is told: fabric, hosts, jobs, foreign traffic, and the policy under test. Everything is
 //! drawn already: a setup and its seed give the same results, byte for byte.
 
+use super::astra;
 use crate::dataplane::{Nanos, Pfc, Red};
 use crate::functions::symphony;
 use crate::roce::{Collective, dcqcn};
@@ -10,6 +11,8 @@ use crate::roce::{Collective, dcqcn};
 pub struct Setup {
     /// Of RED's streams and of the ECMP hashes.
     pub seed: u64,
+    /// What the hosts are.
+    pub model: Model,
     /// Switches and links.
     pub fabric: Fabric,
     /// Ring jobs. Their packets are what Symphony sees.
@@ -22,6 +25,17 @@ pub struct Setup {
     pub discipline: Discipline,
     /// The run is given up after so long.
     pub limit_ns: Nanos,
+}
+
+/// What the hosts are.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Model {
+    /// The endpoints of [`crate::roce`].
+    #[default]
+    Roce,
+    /// Hosts as ASTRA-sim with its ns-3 back end has them, and its ECMP and rounding. What a job says of path MTU
+    /// and NICs does not count there.
+    Astra(astra::Parameters),
 }
 
 /// How an egress port orders its data.

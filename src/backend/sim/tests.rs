@@ -46,6 +46,7 @@ fn setup(topology: Topology, jobs: Vec<Job>) -> Setup {
         seed: 1,
         fabric: fabric(topology),
         jobs,
+        model: Default::default(),
         background: Vec::new(),
         symphony: None,
         discipline: Discipline::Fifo,

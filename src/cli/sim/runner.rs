@@ -217,6 +217,7 @@ mod tests {
                     paths: Paths::PerFlow,
                 },
                 jobs: Vec::new(),
+                model: Default::default(),
                 background: Vec::new(),
                 symphony: None,
                 discipline: Discipline::Fifo,

@@ -5,8 +5,9 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use super::file::{CollectiveName, FabricTable, File, JobTable, PathsName, Place, TopologyName};
-use crate::backend::sim::{Discipline, Fabric, Job, Paths, Setup, SlowLink, Topology, Transfer};
+use super::file::{CollectiveName, FabricTable, File, JobTable, ModelName, PathsName, Place, TopologyName};
+use crate::backend::sim::astra::{self, Window};
+use crate::backend::sim::{Discipline, Fabric, Job, Model, Paths, Setup, SlowLink, Topology, Transfer};
 use crate::control::config::{Key, Wrong};
 use crate::control::units::Idle;
 use crate::dataplane::{Nanos, Pfc, Red};
@@ -31,11 +32,21 @@ pub fn setup(file: &File, seed: u64, cc: dcqcn::Parameters) -> Result<Setup, Wro
         seed,
         fabric: fabric(file, topology, shape, seed)?,
         jobs: jobs(file, shape, seed, cc)?,
+        model: model(file)?,
         background: background(file, shape, seed, cc)?,
         symphony: None,
         discipline: Discipline::Fifo,
         limit_ns: file.limit.0,
     })
+}
+
+fn model(file: &File) -> Result<Model, Wrong> {
+    let window = if file.window { Window::ByRate } else { Window::Unbounded };
+    match file.model {
+        ModelName::Astra => Ok(Model::Astra(astra::Parameters { window, skip_drained: false })),
+        ModelName::Roce if file.window => Err(Key::new("window").wrong("hosts of model \"roce\" have none")),
+        ModelName::Roce => Ok(Model::Roce),
+    }
 }
 
 /// Random numbers of one stream.

@@ -20,7 +20,10 @@ pub struct File {
     pub scale: f64,
     /// How hosts behave.
     #[serde(default)]
-    pub model: Model,
+    pub model: ModelName,
+    /// With model `astra`: the bytes in flight of a queue pair are bounded by the bandwidth-delay product of its path.
+    #[serde(default)]
+    pub window: bool,
     /// A run is given up after so long.
     #[serde(default = "defaults::limit")]
     pub limit: Duration,
@@ -43,7 +46,7 @@ pub struct File {
 /// How hosts behave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Model {
+pub enum ModelName {
     /// As RoCE NICs and NCCL do: a queue pair for each edge, that lives on.
     #[default]
     Roce,

@@ -95,7 +95,10 @@ impl Opcode {
         let end = matches!(opcode, 0x02..=0x05 | 0x08..=0x0b | 0x16 | 0x17 | 0x22..=0x25 | 0x28..=0x2b);
         let only = matches!(opcode, 0x04 | 0x05 | 0x0a | 0x0b | 0x17 | 0x24 | 0x25 | 0x2a | 0x2b);
         let immediate = matches!(opcode, 0x03 | 0x05 | 0x09 | 0x0b | 0x23 | 0x25 | 0x29 | 0x2b);
-        data as u8 * REQUEST_DATA | end as u8 * MESSAGE_END | only as u8 * ONLY | immediate as u8 * END_WITH_IMMEDIATE
+        (data as u8 * REQUEST_DATA)
+            | (end as u8 * MESSAGE_END)
+            | (only as u8 * ONLY)
+            | (immediate as u8 * END_WITH_IMMEDIATE)
     }
 
     /// Whether the opcode is one of RC, UC, UD or CNP that this crate has a name and the headers for. Reliable datagrams,

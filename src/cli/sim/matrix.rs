@@ -10,10 +10,10 @@ use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use serde_json::json;
 
-use super::arm::{BASE, SYMPHONY};
+use super::arm::{BASE, NULL, SYMPHONY};
 use super::output::{self, written};
 use super::record::{self, Record, Sweep};
-use super::report::Report;
+use super::report::{RESOLVED_PCT, Report};
 use super::study::Study;
 use super::{QUICK_SEEDS, cores, text};
 use crate::cli::{self, progress};
@@ -205,7 +205,7 @@ fn markdown(args: &Args, rows: &[Row]) -> String {
         "Made by `{}` (version {}).\n\n\
          JCT: job completion time, mean over the jobs of a class and over seeds. Changes are of that mean from base, in per \
          cent, with the 95 % interval (bootstrap over paired seeds); negative is faster, 0 is exactly nothing. bound: what \
-         no schedule can beat. A row is resolved when the null arm, which draws random numbers but never marks, is known to \
+         no schedule can beat. A class is resolved when its null arm, which draws random numbers but never marks, is known to \
          within +-1 %.\n",
         command(args),
         env!("CARGO_PKG_VERSION")
@@ -255,7 +255,8 @@ fn changes(text: &mut String, rows: &[&Row]) {
                 let change = report.change_pct.get(arm).and_then(|classes| classes.get(class));
                 let _ = write!(text, " {} |", change.map_or("-".into(), text::percent));
             }
-            let resolved = match report.resolved {
+            let null = report.change_pct.get(NULL).and_then(|classes| classes.get(class));
+            let resolved = match null.map(|null| null.half_width() <= RESOLVED_PCT) {
                 Some(true) => "yes",
                 Some(false) => "**not resolved**",
                 None => "-",

@@ -211,6 +211,7 @@ fn what_cannot_run_is_told_with_its_cure_and_status_2() {
         (&["crowded.toml", "--arm", "x=tee:1"], "threshold"),
         (&["crowded.toml", "--set", "fabric.hots=4"], "hosts"),
         (&["crowded.toml", "--cc", "dc54"], "dc55"),
+        (&["crowded.toml", "--model", "ns3"], "astra"),
         (&["crowded.toml", "--arms", "symphony"], "--seeds"),
         (&["crowded.toml", "--shard", "0/2", "--out", "x"], "--seeds"),
         (&["crowded.toml", "--seeds", "2", "--shard", "2/2", "--out", "x"], "0/8"),

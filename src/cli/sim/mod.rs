@@ -112,6 +112,9 @@ struct SweepArgs {
     /// Congestion control: dc55, dc300, hpcc300, hpcc900, mlx4; the scenario's if left out, mostly dc55
     #[arg(long, value_name = "NAME")]
     cc: Option<String>,
+    /// How hosts behave: roce, or astra as ASTRA-sim has it; short for --set model=NAME
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
     /// Change a value of the scenario, for instance job.chunk=4MB or fabric.pfc=true; may be given many times
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -162,7 +165,7 @@ fn sweep(args: RunArgs) -> Result<ExitCode> {
     let mut study = Study::new(Sweep {
         scenario: args.scenario.context("name a scenario")?,
         cc: args.sweep.cc.unwrap_or_default(),
-        set: args.sweep.set,
+        set: args.sweep.model.map(|model| format!("model={model}")).into_iter().chain(args.sweep.set).collect(),
         arm: args.sweep.arm,
         arms: args.sweep.arms,
         seeds: args.sweep.seeds.unwrap_or(if args.sweep.quick { QUICK_SEEDS } else { 0 }),

@@ -17,6 +17,7 @@ mod oracle;
 mod packet;
 mod queue;
 mod results;
+mod routes;
 mod run;
 mod setup;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod tests;
 mod topology;
 
 pub use results::{DEPTH_BUCKET_BYTES, DEPTH_BUCKETS, JobResults, LEAD_BUCKETS, Results};
+pub use routes::{Hop, Route, routes};
 pub use setup::{Discipline, Fabric, Job, Model, NOMINAL_BPS, Paths, Setup, SlowLink, Topology, Transfer};
 
 /// Why a setup can't be run.

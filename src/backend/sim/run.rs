@@ -65,7 +65,7 @@ pub(super) fn begin(setup: &Setup) -> Nanos {
     setup.jobs.iter().map(|job| job.idle_ns).max().unwrap_or(0) + 1_000_000
 }
 
-fn forward(switch: &SwitchPlan) -> Forward {
+pub(super) fn forward(switch: &SwitchPlan) -> Forward {
     Forward::new(&switch.forward, switch.ends.len(), switch.seed)
 }
 

@@ -200,8 +200,8 @@ mod tests {
             ("rr", &["job.chunk=400KB", "fabric.paths=per-flow"], 0.3),
             ("rr", &["job.chunk=400KB", "job.straggler.nic_percent=5", "job.straggler.ranks=[5]"], 0.005),
             ("rr", &["job.chunk=400KB", "job.iterations=3", "job.compute=1ms"], 0.005),
-            ("straggler-3", &["job.chunk=400KB"], 10.0),
-            ("astra-single-8", &[], 0.08), // acknowledgements of 48 bytes for each packet of 1036, and the last one's way back
+            ("straggler-3", &["job.chunk=40KB"], 10.0),
+            ("astra-single-8", &["job.chunk=200KB"], 0.3), // acknowledges each packet, and waits for it
         ] {
             let setup = setup(name, changes);
             let results = sim::run(&setup).expect("it runs");

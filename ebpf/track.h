@@ -12,6 +12,7 @@
 #include "parse.h"
 
 #define TICK_SHIFT	10	/* a tick is 1024 ns */
+#define PATIENCE_SHIFT	4	/* a gap is given up after 2^4 epochs */
 #define PSN_MASK	((1u << PSN_BITS) - 1)
 #define PSN_HALF	(1u << (PSN_BITS - 1))	/* from here on a difference is negative */
 #define GENERATION_MASK	0x7f
@@ -63,7 +64,8 @@ static __always_inline enum order psn(struct flow_state *flow, const struct pack
 	__u32 distance = (p->roce->psn - flow->expected) & PSN_MASK;
 	__u32 old_generation = flow->expected >> PSN_BITS & GENERATION_MASK;
 	__u32 generation = p->data ? p->generation & GENERATION_MASK : old_generation;
-	__s32 epoch_ticks = 1 << (p->job->epoch_shift - TICK_SHIFT);
+	__u32 patience_shift = p->job->epoch_shift + PATIENCE_SHIFT - TICK_SHIFT;
+	__s32 patience_ticks = 1 << (patience_shift > 30 ? 30 : patience_shift);
 	bool older = distance >= PSN_HALF;
 	__u32 expected = flow->expected;
 	enum order order;
@@ -74,7 +76,9 @@ static __always_inline enum order psn(struct flow_state *flow, const struct pack
 		order = RESYNC;		/* back after the job was idle: the queue pair was made anew */
 	else if (!older && has(p, OPS_UC))
 		order = RESYNC;		/* nobody sends it again */
-	else if (!older && flow->gap_since && (__s32)(p->tick - flow->gap_since) > epoch_ticks)
+	else if (!older && p->job->step_source == STEP_UDP_SPORT)
+		order = RESYNC;		/* packets tell their step: what is missing may have gone another way */
+	else if (!older && flow->gap_since && (__s32)(p->tick - flow->gap_since) > patience_ticks)
 		order = RESYNC;
 	else
 		order = older ? OLD : GAP;

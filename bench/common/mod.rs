@@ -74,6 +74,7 @@ pub fn symphony() -> Symphony {
         packets_per_step: Some(PACKETS_PER_STEP),
         path_mtu: PATH_MTU as u32,
         steps_per_collective: 2 * (RANKS - 1),
+        step_ns: None,
         idle_ns: IDLE_NS,
         enabled: true,
     };

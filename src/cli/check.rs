@@ -64,17 +64,15 @@ fn plural(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Jobs whose steps are too short for DCQCN to follow: below 4 R marking helps nobody and may harm.
+/// Jobs whose steps are too short for DCQCN to follow: they are not marked.
 fn short_steps(config: &Config) -> Vec<Finding> {
-    let Some(rate_bps) = config.switch.ports.iter().filter_map(|port| port.rate_bps).min() else { return Vec::new() };
-    let needed_ns = 4 * config.parameters.recovery_ns;
+    let needed_ns = (config.parameters.min_step * config.parameters.recovery_ns as f64) as u64;
     let mut findings = Vec::new();
     for job in config.jobs.iter().filter(|job| job.enabled && config.parameters.enabled) {
-        let Some(packets) = job.packets_per_step else { continue };
-        let step_ns = u128::from(packets) * u128::from(job.path_mtu) * 8_000_000_000 / u128::from(rate_bps.max(1));
-        if step_ns < needed_ns.into() {
+        let Some(step_ns) = job.step_ns else { continue };
+        if step_ns < needed_ns {
             let message = format!(
-                "job {}: a step takes {} us at the slowest port's rate, less than 4 x recovery = {} us: marking it may do harm",
+                "job {}: a step takes {} us at the slowest port's rate, less than min_step x recovery = {} us: it is not marked",
                 job.id,
                 step_ns / 1000,
                 needed_ns / 1000
@@ -82,7 +80,7 @@ fn short_steps(config: &Config) -> Vec<Finding> {
             findings.push(Finding::warning(
                 "steps",
                 message,
-                "set the job's enabled = false, or make its chunks larger",
+                "make its chunks larger, or lower [symphony] min_step, which may do harm",
             ));
         }
     }
@@ -115,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_shorter_than_four_recoveries_are_warned_of() {
+    fn steps_that_are_too_short_to_be_marked_are_warned_of() {
         let config = |recovery: &str| {
             let text = format!(
                 "[switch]\nname = 'x'\n[[port]]\nrate = '200Mbit'\n[symphony]\nrecovery = '{recovery}'\n\
@@ -123,8 +121,8 @@ mod tests {
             );
             Config::parse(&text, "t", Purpose::Live).unwrap()
         };
-        assert!(short_steps(&config("9ms")).is_empty(), "a step takes 40 ms");
-        assert_eq!(short_steps(&config("11ms")).len(), 1);
+        assert!(short_steps(&config("19ms")).is_empty(), "a step takes 40 ms");
+        assert_eq!(short_steps(&config("21ms")).len(), 1);
     }
 
     #[test]

@@ -320,6 +320,7 @@ mod tests {
             packets_per_step: None,
             path_mtu,
             steps_per_collective: 2,
+            step_ns: None,
             idle_ns: 1,
             enabled: true,
         }

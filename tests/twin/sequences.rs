@@ -167,6 +167,7 @@ fn random_job(rng: &mut ChaCha8Rng, id: u32) -> Job {
         packets_per_step: sized.then(|| 1 + below(rng, 9)),
         path_mtu: *pick(rng, &[256, 1024, 4096]),
         steps_per_collective: 1 + below(rng, 8),
+        step_ns: None,
         idle_ns: Nanos::from(10_000 + below(rng, 50_000)),
         enabled: chance(rng, 90),
     }

@@ -30,6 +30,7 @@ pub fn job(id: u32) -> Job {
         packets_per_step: None,
         path_mtu: 1024,
         steps_per_collective: 2,
+        step_ns: None,
         idle_ns: IDLE_NEVER_NS,
         enabled: true,
     }

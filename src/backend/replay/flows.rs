@@ -31,13 +31,13 @@ const DEFAULT_PATH_MTU_SHIFT: u8 = 10;
 pub struct Flows {
     table: BTreeMap<FlowKey, Flow>,
     /// A gap that lasts longer is not going to be refilled.
-    epoch_ticks: u32,
+    patience_ticks: u32,
 }
 
 impl Flows {
     /// None yet.
-    pub fn new(epoch_ticks: u32) -> Self {
-        Flows { table: BTreeMap::new(), epoch_ticks }
+    pub fn new(patience_ticks: u32) -> Self {
+        Flows { table: BTreeMap::new(), patience_ticks }
     }
 
     /// Tracks a packet.
@@ -53,7 +53,7 @@ impl Flows {
         if is_data && !roce.opcode.is_message_end() {
             flow.learn_path_mtu(packet.payload_len);
         }
-        let order = psn_action(&mut flow.psn, roce, flow.path_mtu_shift, None, tick, self.epoch_ticks);
+        let order = psn_action(&mut flow.psn, roce, flow.path_mtu_shift, None, tick, self.patience_ticks);
         if is_data {
             newest_action(&mut flow.newest, roce.psn);
             count_action(&mut flow.count, roce.opcode, order);

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::classify::classify;
 use super::flows::Flows;
 use crate::dataplane::{Counters, Marks, Nanos};
-use crate::functions::symphony::{FlowView, Parameters, Symphony, tick};
+use crate::functions::symphony::{FlowView, PATIENCE_SHIFT, Parameters, Symphony, tick};
 use crate::wire::Ecn;
 
 /// The report; field names are the JSON's.
@@ -108,7 +108,7 @@ impl Counts {
             opcodes: [0; 256],
             icrc: IcrcCounts::default(),
             ecn: EcnCounts::default(),
-            flows: Flows::new(tick(parameters.epoch_ns).max(1)),
+            flows: Flows::new(tick(parameters.epoch_ns << PATIENCE_SHIFT).max(1)),
         }
     }
 

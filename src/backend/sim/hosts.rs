@@ -24,10 +24,8 @@ struct Agent {
     /// When it wants to be asked.
     next: Nanos,
     finished: bool,
-    /// Early packets that wait for those before them, where paths change under way.
-    early: Vec<(Repr, bool)>,
-    /// PSN that must come next on the data queue pair, where packets are put back in order.
-    expected_psn: u32,
+    /// One for each queue pair, where paths change under way.
+    reordering: Vec<Reordering>,
 }
 
 /// One line into the fabric: a NIC, or one rank's share of an unlimited one.
@@ -184,7 +182,7 @@ impl<'a> Hosts<'a> {
                 (self.lines.len() - 1) as u32
             }
         };
-        let agent = Agent { endpoint: endpoint_, line, job, next, finished: false, early: Vec::new(), expected_psn: 0 };
+        let agent = Agent { endpoint: endpoint_, line, job, next, finished: false, reordering: Vec::new() };
         let index = match self.recycled.pop() {
             Some(index) => {
                 self.agents[index as usize] = agent;
@@ -208,7 +206,7 @@ impl<'a> Hosts<'a> {
         let index = *self.directory.get(host as usize)?.get(place as usize)?;
         let reorder = self.reorder;
         let agent = self.agents.get_mut(index as usize)?;
-        if reorder && repr.opcode.is_request_data() && agent.job.is_some() && !is_clear_to_send(repr) {
+        if reorder && repr.opcode.is_request_data() {
             agent.in_order(now, repr, ce);
         } else {
             agent.endpoint.on_packet(now, repr, &[], ce);
@@ -355,22 +353,45 @@ impl<W: RoceTransport> HostModel<W> for Hosts<'_> {
 impl Agent {
     /// As a NIC that allows adaptive routing: packets reach the queue pair in order, whatever way they took.
     fn in_order(&mut self, now: Nanos, repr: &Repr, ce: bool) {
-        if repr.psn != self.expected_psn {
-            self.early.push((*repr, ce));
+        let index = match self.reordering.iter().position(|of| of.qpn == repr.dest_qpn) {
+            Some(index) => index,
+            None => {
+                let first = self.endpoint.config().first_psn;
+                self.reordering.push(Reordering { qpn: repr.dest_qpn, expected_psn: first, early: Vec::new() });
+                self.reordering.len() - 1
+            }
+        };
+        let own = &mut self.reordering[index];
+        let ahead = repr.psn.wrapping_sub(own.expected_psn) & roce::psn::MASK;
+        if ahead != 0 && ahead < 1 << 23 {
+            own.early.push((*repr, ce));
             return;
         }
+        // What has come before is the queue pair's own business.
         self.endpoint.on_packet(now, repr, &[], ce);
-        self.expected_psn = (self.expected_psn + 1) & roce::psn::MASK;
-        while let Some(next) = self.early.iter().position(|(early, _)| early.psn == self.expected_psn) {
-            let (early, ce) = self.early.swap_remove(next);
+        if ahead != 0 {
+            return;
+        }
+        own.advance();
+        while let Some(next) = own.early.iter().position(|(early, _)| early.psn == own.expected_psn) {
+            let (early, ce) = own.early.swap_remove(next);
             self.endpoint.on_packet(now, &early, &[], ce);
-            self.expected_psn = (self.expected_psn + 1) & roce::psn::MASK;
+            own.advance();
         }
     }
 }
 
-fn is_clear_to_send(repr: &Repr) -> bool {
-    repr.opcode.is_only() && repr.immediate.is_none()
+/// Packets of a queue pair that wait for those before them.
+struct Reordering {
+    qpn: u32,
+    expected_psn: u32,
+    early: Vec<(Repr, bool)>,
+}
+
+impl Reordering {
+    fn advance(&mut self) {
+        self.expected_psn = (self.expected_psn + 1) & roce::psn::MASK;
+    }
 }
 
 /// What all simulated endpoints have in common.

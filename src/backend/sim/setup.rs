@@ -102,7 +102,7 @@ pub enum Topology {
     },
 }
 
-/// A link of a leaf (or edge switch) towards the spines that has a rate of its own, in both directions.
+/// An uplink of a leaf (or edge switch) that has a rate of its own; the way down keeps the fabric's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlowLink {
     /// The leaf.

@@ -143,7 +143,7 @@ impl Plan {
                         .map(|spine| {
                             let bps = uplink_bps(fabric, leaf, spine);
                             let down = drafts[(leaves + spine) as usize]
-                                .port(End::Switch(leaf, (hosts_per_leaf + spine) as PortId), bps);
+                                .port(End::Switch(leaf, (hosts_per_leaf + spine) as PortId), fabric.fabric_bps);
                             for host in below.clone() {
                                 drafts[(leaves + spine) as usize].route(host, &[down]);
                             }
@@ -187,7 +187,7 @@ fn fat_tree(fabric: &Fabric, k: u32, hosts: &mut Vec<(u32, PortId)>) -> Vec<Draf
             let own = &mut drafts[aggregation(pod, a) as usize];
             for e in 0..half {
                 let edge = pod * half + e;
-                let down = own.port(End::Switch(edge, (half + a) as PortId), uplink_bps(fabric, edge, a));
+                let down = own.port(End::Switch(edge, (half + a) as PortId), fabric.fabric_bps);
                 for host in edge * half..(edge + 1) * half {
                     own.route(host, &[down]);
                 }

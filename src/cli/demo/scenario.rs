@@ -108,6 +108,7 @@ impl Scenario {
             packets_per_step: Some((self.step_bytes() / u64::from(PATH_MTU)) as u32),
             path_mtu: PATH_MTU,
             steps_per_collective: 2 * (u32::from(SERVERS) - 1),
+            step_ns: Some(self.step_bytes() * 8 * 1_000_000_000 / self.rate_bps),
             idle_ns: 10 * self.step_bytes() * 8 * 1_000_000_000 / self.rate_bps,
             enabled: true,
         }

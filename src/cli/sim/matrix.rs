@@ -31,6 +31,9 @@ const END: &str = "<!-- symphony sim matrix: end -->";
   cat part-*.jsonl > all.jsonl                       shards of rows that ran elsewhere (symphony sim ROW --shard ..)
   symphony sim matrix --seeds 40 --records all.jsonl --out bench/RESULTS.md")]
 pub struct Args {
+    /// Draw what seeds 1, 2, .. are by K more: to judge on other seeds than those that parameters were tuned on
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..1_000_000_000))]
+    seed_offset: u64,
     /// Three seeds: a first look
     #[arg(long, conflicts_with = "seeds")]
     quick: bool,
@@ -108,6 +111,7 @@ fn studies(args: &Args) -> Result<Vec<Study>> {
         arm: args.arm.clone(),
         arms: Vec::new(),
         seeds: args.seeds.unwrap_or(if args.quick { QUICK_SEEDS } else { 0 }),
+        seed_offset: args.seed_offset,
     };
     controls.iter().flat_map(|cc| rows.iter().map(move |row| sweep(cc, row))).map(Study::new).collect()
 }
@@ -187,6 +191,9 @@ fn command(args: &Args) -> String {
     }
     if let Some(seeds) = args.seeds {
         let _ = write!(command, " --seeds {seeds}");
+    }
+    if args.seed_offset > 0 {
+        let _ = write!(command, " --seed-offset {}", args.seed_offset);
     }
     for (option, values) in [("--rows", &args.rows), ("--cc", &args.cc)] {
         if !values.is_empty() {

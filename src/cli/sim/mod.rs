@@ -106,6 +106,9 @@ struct SweepArgs {
     /// Run seeds 1 to N; without it, as many as it takes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     seeds: Option<u64>,
+    /// Draw what seeds 1, 2, .. are by K more: to judge on other seeds than those that parameters were tuned on
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..1_000_000_000))]
+    seed_offset: u64,
     /// Three seeds: a first look
     #[arg(long, conflicts_with = "seeds")]
     quick: bool,
@@ -169,6 +172,7 @@ fn sweep(args: RunArgs) -> Result<ExitCode> {
         arm: args.sweep.arm,
         arms: args.sweep.arms,
         seeds: args.sweep.seeds.unwrap_or(if args.sweep.quick { QUICK_SEEDS } else { 0 }),
+        seed_offset: args.sweep.seed_offset,
     })?;
     if let (Some(shard), Some(out)) = (args.shard, args.out) {
         let mut file = output::create(&out)?;

@@ -29,6 +29,9 @@ pub struct Sweep {
     pub arms: Vec<String>,
     /// Seeds 1 to this.
     pub seeds: u64,
+    /// Added to each: other draws than those that something was tuned on.
+    #[serde(default)]
+    pub seed_offset: u64,
 }
 
 impl Sweep {
@@ -37,6 +40,9 @@ impl Sweep {
         let mut command = format!("symphony sim {} --cc {} --seeds {}", self.scenario, self.cc, self.seeds);
         let each =
             |option: &str, values: &[String]| values.iter().map(|v| format!(" {option} {v}")).collect::<String>();
+        if self.seed_offset > 0 {
+            command += &format!(" --seed-offset {}", self.seed_offset);
+        }
         command += &each("--set", &self.set);
         command += &each("--arm", &self.arm);
         if !self.arms.is_empty() {
@@ -200,7 +206,15 @@ mod tests {
 
     fn sweep() -> Sweep {
         let none = Vec::new();
-        Sweep { scenario: "s".into(), cc: "dc55".into(), set: none.clone(), arm: none.clone(), arms: none, seeds: 2 }
+        Sweep {
+            scenario: "s".into(),
+            cc: "dc55".into(),
+            set: none.clone(),
+            arm: none.clone(),
+            arms: none,
+            seeds: 2,
+            seed_offset: 0,
+        }
     }
 
     #[test]

@@ -273,6 +273,7 @@ mod tests {
             arm: Vec::new(),
             arms: Vec::new(),
             seeds: 2,
+            seed_offset: 0,
         };
         let mut arms = Arm::defaults();
         arms.retain(|arm| records.iter().any(|record| record.arm == arm.name));

@@ -319,7 +319,15 @@ mod tests {
         let arms = Arm::defaults();
         let wanted: Vec<&Arm> = arms.iter().collect();
         let none = Vec::new;
-        let sweep = Sweep { scenario: "s".into(), cc: "dc55".into(), set: none(), arm: none(), arms: none(), seeds: 5 };
+        let sweep = Sweep {
+            scenario: "s".into(),
+            cc: "dc55".into(),
+            set: none(),
+            arm: none(),
+            arms: none(),
+            seeds: 5,
+            seed_offset: 0,
+        };
         let mut sweeps = Vec::new();
         for shard in [2, 0, 1] {
             let all = tasks(1..=5, &wanted, &arms).into_iter().enumerate();

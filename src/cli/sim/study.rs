@@ -162,7 +162,7 @@ impl Study {
 
 impl Workload for Study {
     fn setup(&self, seed: u64) -> Result<Setup> {
-        Ok(self.scenario.setup(seed, self.control)?)
+        Ok(self.scenario.setup(seed + self.sweep.seed_offset, self.control)?)
     }
 
     fn bound_ms(&self, setup: &Setup) -> BTreeMap<String, f64> {

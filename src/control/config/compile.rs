@@ -187,12 +187,17 @@ impl Compiler {
     pub fn parameters(&self, table: &SymphonyTable, key: &Key) -> Result<Parameters, Wrong> {
         let threshold = table.threshold * 256.0;
         if !(1.0..=1e9).contains(&threshold) {
-            let wrong = format!("{} steps; use 1/256 or more (default 0.5, safest 1)", table.threshold);
+            let wrong = format!("{} steps; use 1/256 or more (default 0.125, safest 1)", table.threshold);
             return Err(key.name("threshold").wrong(wrong));
         }
         if !(0.0..=1000.0).contains(&table.queue) {
             let wrong = format!("{}; use a fraction of kmin such as 0.25, or 0 for any non-empty queue", table.queue);
             return Err(key.name("queue").wrong(wrong));
+        }
+        if !(0.0..=1e6).contains(&table.min_step) {
+            let wrong =
+                format!("{}; use a number of recoveries such as 2, or 0 to mark jobs of any step", table.min_step);
+            return Err(key.name("min_step").wrong(wrong));
         }
         fraction(table.blind_probability, &key.name("blind_probability"))?;
         let epoch = table.epoch.0;
@@ -209,12 +214,14 @@ impl Compiler {
                 PolicyName::Blind => Policy::Blind { probability: table.blind_probability },
             },
             threshold: threshold.round() as i32,
+            growing: table.growing,
             queue_fraction: table.queue,
             only_below_kmin: table.only_below_kmin,
             gap_ns: time(table.gap, &key.name("gap"))?,
             epoch_ns: 1 << shift,
             gold_idle_ns: time(table.gold_idle, &key.name("gold_idle"))?,
             recovery_ns: time(table.recovery, &key.name("recovery"))?,
+            min_step: table.min_step,
         })
     }
 
@@ -286,6 +293,7 @@ impl Compiler {
             packets_per_step: packets,
             path_mtu: table.path_mtu,
             steps_per_collective: steps,
+            step_ns: packets.and_then(|packets| self.step_ns(packets, table.path_mtu)),
             idle_ns: self.idle(&table, &key.name("idle"))?,
             enabled: table.enabled,
         })
@@ -301,6 +309,13 @@ impl Compiler {
             )),
             other => Err(key.wrong(format!("{other} is no RoCE path MTU; use 256, 512, 1024 or 2048"))),
         }
+    }
+
+    /// How long a step takes at the slowest port's rate, where one has a rate.
+    fn step_ns(&self, packets: u32, path_mtu: u32) -> Option<Nanos> {
+        let bits = u128::from(packets) * u128::from(path_mtu) * 8;
+        let ns = bits * 1_000_000_000 / u128::from(self.slowest_rate_bps?.max(1));
+        Some(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
     /// Idle time in ns. A step takes `step_size` at the slowest port's rate; where either is unknown, 10 ms.

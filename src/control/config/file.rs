@@ -159,6 +159,8 @@ pub struct SymphonyTable {
     pub gold_idle: Duration,
     /// T, in steps.
     pub threshold: f64,
+    /// Mark only while the lead does not shrink.
+    pub growing: bool,
     /// QTHR, fraction of kmin; 0 = any non-empty queue.
     pub queue: f64,
     /// Mark only while the queue is not above kmin.
@@ -169,6 +171,8 @@ pub struct SymphonyTable {
     pub epoch: Duration,
     /// R of the hosts' DCQCN.
     pub recovery: Duration,
+    /// Jobs with shorter steps, in recoveries, are never marked; 0: no job is too fast.
+    pub min_step: f64,
 }
 
 /// Names of the policies.
@@ -282,12 +286,14 @@ impl Default for SymphonyTable {
             policy: PolicyName::OwnerMin,
             blind_probability: 0.5,
             gold_idle: Duration(20_000_000),
-            threshold: 0.5,
-            queue: 0.25,
+            threshold: 0.125,
+            growing: true,
+            queue: 0.0,
             only_below_kmin: false,
-            gap: Duration(100_000),
-            epoch: Duration(20_000_000),
+            gap: Duration(75_000),
+            epoch: Duration(2_000_000),
             recovery: Duration(275_000),
+            min_step: 2.0,
         }
     }
 }

@@ -25,11 +25,13 @@ mode = "learning"
 [symphony]
 enabled = true
 policy = "owner-min"
-threshold = 0.5
-queue = 0.25
-gap = "100us"
-epoch = "20ms"
+threshold = 0.125
+growing = true
+queue = 0.0
+gap = "75us"
+epoch = "2ms"
 recovery = "275us"
+min_step = 2.0
 
 [[job]]
 id = 1
@@ -63,7 +65,7 @@ fn every_key_comes_out_in_the_units_of_the_core() {
     assert_eq!(config.switch, SwitchConfig { buffer_bytes: 32 << 20, seed: 1, ports: vec![port] });
     assert_eq!(config.interfaces, ["sw-h1"]);
     assert_eq!(config.forward, ForwardConfig::Learning);
-    let epoch_ns = 1 << 24; // the largest power of two in 20 ms
+    let epoch_ns = 1 << 20; // the largest power of two in 2 ms
     assert_eq!(config.parameters, Parameters { epoch_ns, ..Parameters::default() });
     let job = Job {
         id: 1,
@@ -74,6 +76,7 @@ fn every_key_comes_out_in_the_units_of_the_core() {
         packets_per_step: Some(64),
         path_mtu: 1024,
         steps_per_collective: 6,
+        step_ns: Some(65536 * 8 * 5),
         idle_ns: 10 * (65536 * 8 * 5), // ten times 64 KiB at 200 Mbit/s
         enabled: true,
     };

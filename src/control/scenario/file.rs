@@ -139,7 +139,7 @@ pub enum PathsName {
     CollisionFree,
 }
 
-/// `[[slow_link]]`: a link between leaf and spine, both directions.
+/// `[[slow_link]]`: an uplink of a leaf; the way down keeps the fabric's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowLinkTable {

@@ -10,21 +10,30 @@ use crate::dataplane::{Cx, Egress, Phv, Register, Tracer};
 pair! {
     /// Register `gap`: G.
     GapCell {
-        /// Of the flow's last extra mark.
+        /// When the flow was looked at last, the lowest bit set; 0: never.
         last_tick: u32,
-        /// 1 once there was one.
-        valid: u32,
+        /// Its lead then, in 1/256 steps.
+        lead: u32,
     }
 }
 
-/// One packet's action on register `gap`: whether the last extra mark is long enough ago. If so, this is the last one now.
+/// A look that is more than so many gaps old says nothing about now.
+const STALE_GAPS: u32 = 4;
+
+/// One packet's action on register `gap`: whether to mark it. At most one packet a gap is looked at; with `growing`, it is
+/// marked unless its flow's lead has shrunk since the look before.
 #[inline]
-pub fn gap_action(cell: &mut GapCell, tick: u32, gap_ticks: u32) -> bool {
-    let open = cell.valid == 0 || tick.wrapping_sub(cell.last_tick) > gap_ticks;
-    if open {
-        *cell = GapCell { last_tick: tick, valid: 1 };
+pub fn gap_action(cell: &mut GapCell, tick: u32, lead: i32, gap_ticks: u32, growing: bool) -> bool {
+    let tick = tick | 1;
+    let fresh = cell.last_tick != 0;
+    let since = tick.wrapping_sub(cell.last_tick);
+    if fresh && since <= gap_ticks {
+        return false;
     }
-    open
+    let stale = !fresh || since > gap_ticks.saturating_mul(STALE_GAPS);
+    let shrinks = lead < cell.lead as i32;
+    *cell = GapCell { last_tick: tick, lead: lead as u32 };
+    !growing || stale || !shrinks
 }
 
 /// What became of a packet that may be marked.
@@ -45,6 +54,7 @@ pub(super) struct Align {
     queue_fraction: u64,
     only_below_kmin: bool,
     gap_ticks: u32,
+    growing: bool,
     /// Heads come up when a random 32-bit number is below it.
     heads_below: u64,
     gap: Register<GapCell>,
@@ -58,6 +68,7 @@ impl Align {
             queue_fraction: 0,
             only_below_kmin: false,
             gap_ticks: 0,
+            growing: false,
             heads_below: 0,
             gap: Register::new("gap", flows),
         };
@@ -71,6 +82,8 @@ impl Align {
         self.queue_fraction = (parameters.queue_fraction * 65536.0) as u64; // saturates; NaN is 0
         self.only_below_kmin = parameters.only_below_kmin;
         self.gap_ticks = ticks(parameters.gap_ns);
+        // A coin knows no lead, so it can't shrink.
+        self.growing = parameters.growing && !matches!(parameters.policy, Policy::Blind { .. });
         self.heads_below = match parameters.policy {
             Policy::Blind { probability } => (probability.clamp(0.0, 1.0) * 4_294_967_296.0) as u64,
             _ => 0,
@@ -95,10 +108,10 @@ impl Align {
             Policy::Blind { .. } => u64::from(egress.rng.next_u32()) < self.heads_below,
             _ => bridged.lead >= self.threshold,
         };
-        let (now, gap_ticks) = (tick(cx.now), self.gap_ticks);
+        let (now, gap_ticks, growing) = (tick(cx.now), self.gap_ticks, self.growing);
         let mark = leads
             && self.queue_stands(egress.depth_bytes, egress.kmin_bytes)
-            && self.gap.execute(cx, flow, |cell| gap_action(cell, now, gap_ticks));
+            && self.gap.execute(cx, flow, |cell| gap_action(cell, now, bridged.lead, gap_ticks, growing));
         if mark && self.policy == Policy::Null {
             egress.rng.next_u32();
             return Alignment { leads, mark: false };

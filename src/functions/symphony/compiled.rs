@@ -14,6 +14,9 @@ pub const fn tick(now: Nanos) -> u32 {
 /// 2^10 ns a tick: what a 32-bit register holds of a Tofino's 48-bit timestamp.
 const TICK_SHIFT: u32 = 10;
 
+/// A gap in a flow's PSNs is given up after 2^4 epochs.
+pub const PATIENCE_SHIFT: u32 = 4;
+
 /// `ns` in whole ticks, saturating.
 pub(super) fn ticks(ns: Nanos) -> u32 {
     u32::try_from(ns >> TICK_SHIFT).unwrap_or(u32::MAX)
@@ -24,6 +27,8 @@ pub(super) fn ticks(ns: Nanos) -> u32 {
 pub struct CompiledJob {
     /// Job and function are both on.
     pub enabled: bool,
+    /// Its steps are long enough for marks to help, or of unknown length.
+    pub may_mark: bool,
     /// Where steps come from.
     pub step_source: StepSource,
     /// An epoch is 2^`epoch_shift` ns; 10..=40.
@@ -52,6 +57,7 @@ impl CompiledJob {
         };
         CompiledJob {
             enabled: job.enabled && parameters.enabled,
+            may_mark: job.step_ns.is_none_or(|ns| ns as f64 >= parameters.min_step * parameters.recovery_ns as f64),
             step_source: job.step_source,
             epoch_shift: parameters.epoch_ns.max(1).ilog2().clamp(TICK_SHIFT, 40) as u8,
             path_mtu_shift: job.path_mtu.max(1).ilog2() as u8,
@@ -63,9 +69,14 @@ impl CompiledJob {
         }
     }
 
-    /// An epoch in ticks.
-    pub const fn epoch_ticks(&self) -> u32 {
-        1 << (self.epoch_shift as u32 - TICK_SHIFT)
+    /// After how long a gap is given up: 16 epochs. Not waited for at all where packets tell their step: there, what is missing
+    /// may have gone another way, as paths may change with the step.
+    pub fn patience_ticks(&self) -> u32 {
+        if self.step_source == StepSource::UdpSport {
+            return 0;
+        }
+        let shift = self.epoch_shift as u32 + PATIENCE_SHIFT - TICK_SHIFT;
+        1 << shift.min(30)
     }
 }
 

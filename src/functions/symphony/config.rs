@@ -30,6 +30,9 @@ pub struct Parameters {
     pub policy: Policy,
     /// T: lead from which a packet is marked, in 1/256 steps.
     pub threshold: i32,
+    /// Mark only while the lead does not shrink, from one look at the flow to the next, a gap apart. A flow that falls back
+    /// already has been slowed enough; one whose job is held up elsewhere does not fall back until it is as slow.
+    pub growing: bool,
     /// QTHR as a fraction of the port's Kmin; 0 means any non-empty queue.
     pub queue_fraction: f64,
     /// Optional third condition: mark only while the queue is not above Kmin.
@@ -38,8 +41,11 @@ pub struct Parameters {
     pub gap_ns: Nanos,
     /// Epoch; rounded down to 2^k ns, k from 10 to 40.
     pub epoch_ns: Nanos,
-    /// R of the hosts' DCQCN (F x rate timer); steps shorter than 4 R are warned of.
+    /// R of the hosts' DCQCN (F x rate timer).
     pub recovery_ns: Nanos,
+    /// Fallback: a job whose steps are shorter than so many R is tracked, but never marked: a flow that is cut would still
+    /// be slow when its turn comes. 0: no job is too fast.
+    pub min_step: f64,
     /// [`Policy::Gold`] drops flows that were silent for so long.
     pub gold_idle_ns: Nanos,
 }
@@ -77,6 +83,8 @@ pub struct Job {
     pub path_mtu: u32,
     /// Ring steps of one collective; 2(n-1) for all-reduce.
     pub steps_per_collective: u32,
+    /// How long a step takes with nothing in its way, when known: for the fallback.
+    pub step_ns: Option<Nanos>,
     /// Idle time after which the job's counters restart together and marking is armed.
     pub idle_ns: Nanos,
     /// Off: bit-identical to a switch that does not know the job.
@@ -88,21 +96,36 @@ impl Default for Parameters {
         Parameters {
             enabled: true,
             policy: Policy::OwnerMin,
-            threshold: 128,
-            queue_fraction: 0.25,
+            threshold: 32,
+            growing: true,
+            queue_fraction: 0.0,
             only_below_kmin: false,
-            gap_ns: 100_000,
-            epoch_ns: 20_000_000,
+            gap_ns: 75_000,
+            epoch_ns: 2_000_000,
             recovery_ns: 275_000,
+            min_step: 2.0,
             gold_idle_ns: 20_000_000,
         }
     }
 }
 
 impl Parameters {
-    /// The stronger preset: more gain beside stragglers, more risk on wide shared trunks (T 0.25, QTHR 0, GAP 50 us).
+    /// The reference algorithm as first published here: marks whatever leads by T 0.5, also while it falls back.
+    pub fn reference() -> Self {
+        Parameters {
+            threshold: 128,
+            growing: false,
+            queue_fraction: 0.25,
+            gap_ns: 100_000,
+            epoch_ns: 20_000_000,
+            min_step: 0.0,
+            ..Parameters::default()
+        }
+    }
+
+    /// The same, stronger: more gain beside stragglers, harm on wide shared trunks (T 0.25, QTHR 0, GAP 50 us).
     pub fn bold() -> Self {
-        Parameters { threshold: 64, queue_fraction: 0.0, gap_ns: 50_000, ..Parameters::default() }
+        Parameters { threshold: 64, queue_fraction: 0.0, gap_ns: 50_000, ..Parameters::reference() }
     }
 
     /// The same proportions on links that are `factor` times slower: every time is stretched, nothing else changes.

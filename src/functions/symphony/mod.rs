@@ -24,7 +24,7 @@ mod tests;
 mod track;
 
 pub use align::{GapCell, gap_action};
-pub use compiled::{CompiledJob, edges, mapped, tick};
+pub use compiled::{CompiledJob, PATIENCE_SHIFT, edges, mapped, tick};
 pub use config::{Job, Parameters, Policy, StepSource};
 pub use jobs::{Error, FLOW_AGE_NS};
 pub use progress::{
@@ -39,7 +39,7 @@ pub use track::{
     CountCell, NewestCell, Order, PsnCell, count_action, newest_action, psn_action, takes_psn_without_data,
 };
 
-use align::Align;
+use align::{Align, Alignment};
 use classify::{Edges, FlowKey, Flows};
 use gold::Gold;
 use registers::{FlowRegisters, JobRegisters};
@@ -156,7 +156,7 @@ impl Symphony {
         let cells = &mut flows.cells[index];
         let generation = activity.map(|activity| activity.generation);
         let order = flows.psn.execute(cx, index, &mut cells.psn, |cell| {
-            psn_action(cell, roce, job.path_mtu_shift, generation, now, job.epoch_ticks())
+            psn_action(cell, roce, job.path_mtu_shift, generation, now, job.patience_ticks())
         });
         match order {
             Order::InOrder => self.outcomes.in_order += 1,
@@ -247,7 +247,8 @@ impl Function for Symphony {
         {
             return None;
         }
-        let alignment = self.align.run(cx, egress, phv);
+        let may_mark = self.compiled[slot].may_mark;
+        let alignment = if may_mark { self.align.run(cx, egress, phv) } else { Alignment::default() };
         phv.extra_mark |= alignment.mark;
         let counters = &mut self.counters[slot];
         counters.lead_tests += u64::from(alignment.leads);

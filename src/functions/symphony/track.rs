@@ -56,7 +56,8 @@ pair! {
 
 /// One packet's action on register `psn`.
 ///
-/// `generation` is the job's, `None` for requests without data: they are not a sign of life of the ring.
+/// `generation` is the job's, `None` for requests without data: they are not a sign of life of the ring. A gap is given up
+/// after `patience_ticks`; 0: at once.
 #[inline]
 pub fn psn_action(
     cell: &mut PsnCell,
@@ -64,7 +65,7 @@ pub fn psn_action(
     path_mtu_shift: u8,
     generation: Option<u32>,
     tick: u32,
-    epoch_ticks: u32,
+    patience_ticks: u32,
 ) -> Order {
     let known = cell.expected & VALID != 0;
     let old_generation = cell.expected >> GENERATION_SHIFT & GENERATION_MASK;
@@ -77,7 +78,8 @@ pub fn psn_action(
         if generation != old_generation { Order::Resync } else { Order::Old }
     } else {
         let nobody_resends = roce.opcode.is_uc();
-        let given_up = cell.gap_since != 0 && tick.wrapping_sub(cell.gap_since) as i32 > epoch_ticks as i32;
+        let waited = tick.wrapping_sub(cell.gap_since) as i32;
+        let given_up = patience_ticks == 0 || cell.gap_since != 0 && waited > patience_ticks as i32;
         if nobody_resends || given_up { Order::Resync } else { Order::Gap }
     };
     let expected = if order.advances() {

@@ -125,6 +125,7 @@ fn symphony_job(job: &Job) -> symphony::Job {
         packets_per_step: job.step_size_known.then(|| hosts::packets_per_message(job)),
         path_mtu: 1024,
         steps_per_collective: ring(job).steps(),
+        step_ns: None,
         idle_ns: job.idle_ns,
         enabled: true,
     }

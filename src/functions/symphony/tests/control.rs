@@ -85,7 +85,7 @@ fn rings_of_ipv4_and_ipv6_are_mapped() {
 fn compiled_constants_are_those_of_the_specification() {
     let job = Job { packets_per_step: Some(3), idle_ns: 5 * MS, ..ring(1, 4) };
     let compiled = CompiledJob::new(&job, &Parameters::default());
-    assert_eq!((compiled.epoch_shift, compiled.epoch_ticks()), (24, 1 << 14), "20 ms rounded down to 2^24 ns");
+    assert_eq!((compiled.epoch_shift, compiled.patience_ticks()), (20, 1 << 14), "2 ms rounded down to 2^20 ns");
     assert_eq!((compiled.path_mtu_shift, compiled.reciprocal, compiled.idle_ticks), (10, 1_431_655_766, 4882));
     let one = CompiledJob::new(&Job { packets_per_step: Some(1), ..job.clone() }, &Parameters::default());
     assert_eq!(one.reciprocal, u32::MAX);

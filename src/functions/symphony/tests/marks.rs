@@ -52,9 +52,47 @@ fn only_the_flow_that_is_ahead_is_marked() {
 }
 
 #[test]
+fn a_flow_that_falls_back_is_left_alone_until_it_leads_by_more_again() {
+    let (mut bench, phv) = leading(Parameters::default());
+    let mut look = |at_us: u64, lead: i32| {
+        bench.now += at_us * 1000;
+        let mut phv = Phv { bridged: Bridged { lead, ..phv.bridged }, ..phv };
+        bench.egress(&mut phv, 50_000, 20_000, false, &mut rng())
+    };
+    assert!(look(1, 300), "the first look knows no other");
+    assert!(!look(70, 400), "within the gap nobody looks");
+    assert!(look(10, 301));
+    assert!(!look(80, 299), "it falls back");
+    assert!(look(80, 299), "and stands");
+    assert!(!look(80, 200));
+    assert!(!look(80, 31), "below the threshold nobody looks");
+    assert!(look(301, 100), "the last look was more than four gaps ago");
+    assert!(!look(80, 40));
+    assert!(look(80, 40));
+}
+
+#[test]
+fn a_job_of_short_steps_is_tracked_but_not_marked() {
+    let parameters = Parameters { recovery_ns: 100_000, min_step: 2.0, ..Parameters::default() };
+    let marks = |step_ns: Option<u64>, parameters: Parameters| {
+        let mut bench = Bench::new(parameters, &[Job { step_ns, ..ring(1, 4) }]);
+        let (mut a, mut b) = (Sender::new(0, 1), Sender::new(1, 2));
+        bench.send(b.next(Opcode::WRITE_FIRST));
+        a.send(&mut bench, 1);
+        let mut phv = a.next(Opcode::WRITE_FIRST);
+        bench.ingress(&mut phv);
+        assert_eq!(phv.bridged.lead, 256);
+        bench.egress(&mut phv, 50_000, 20_000, false, &mut rng())
+    };
+    assert!(!marks(Some(199_999), parameters) && marks(Some(200_000), parameters));
+    assert!(marks(None, parameters), "of unknown length");
+    assert!(marks(Some(1), Parameters { min_step: 0.0, ..parameters }));
+}
+
+#[test]
 fn the_lead_test_begins_at_the_threshold() {
-    assert!(marked(Parameters::default(), 128));
-    assert!(!marked(Parameters::default(), 127));
+    assert!(marked(Parameters::reference(), 128));
+    assert!(!marked(Parameters::reference(), 127));
     assert!(marked(Parameters::bold(), 64));
     assert!(!marked(Parameters::bold(), 63));
 }
@@ -65,7 +103,7 @@ fn the_queue_test_begins_at_its_fraction_of_kmin() {
         let (mut bench, mut phv) = leading(parameters);
         bench.egress(&mut phv, depth, kmin, false, &mut rng())
     };
-    let quarter = Parameters::default();
+    let quarter = Parameters::reference();
     assert!(with_queue(quarter, 5_000, 20_000) && !with_queue(quarter, 4_999, 20_000));
     let any = Parameters::bold();
     assert!(with_queue(any, 1, 20_000) && !with_queue(any, 0, 20_000));
@@ -77,7 +115,7 @@ fn the_queue_test_begins_at_its_fraction_of_kmin() {
 
 #[test]
 fn a_flow_is_marked_once_a_gap_and_each_flow_has_its_own() {
-    let (mut bench, phv) = leading(Parameters::default());
+    let (mut bench, phv) = leading(Parameters::reference());
     let mut mark = |after: Nanos, flow: u32| {
         let mut phv = phv;
         phv.bridged.flow = flow;
@@ -95,7 +133,7 @@ fn a_flow_is_marked_once_a_gap_and_each_flow_has_its_own() {
 #[test]
 fn packets_that_may_not_be_marked_are_not() {
     let mark = |change: fn(&mut Phv)| {
-        let (mut bench, mut phv) = leading(Parameters::default());
+        let (mut bench, mut phv) = leading(Parameters::reference());
         change(&mut phv);
         bench.egress(&mut phv, 100_000, 20_000, false, &mut rng())
     };
@@ -112,7 +150,7 @@ fn packets_that_may_not_be_marked_are_not() {
 
 #[test]
 fn marks_are_counted_by_cause() {
-    let (mut bench, phv) = leading(Parameters::default());
+    let (mut bench, phv) = leading(Parameters::reference());
     let mut mark = |after: Nanos, red: bool| {
         bench.now += after;
         bench.egress(&mut { phv }, 100_000, 20_000, red, &mut rng());
@@ -129,7 +167,7 @@ fn marks_are_counted_by_cause() {
 #[test]
 fn the_null_policy_draws_where_symphony_marks_and_marks_nothing() {
     for (lead, draws) in [(128, 1), (127, 0)] {
-        let (mut bench, mut phv) = leading(Parameters { policy: Policy::Null, ..Parameters::default() });
+        let (mut bench, mut phv) = leading(Parameters { policy: Policy::Null, ..Parameters::reference() });
         phv.bridged.lead = lead;
         let (mut used, mut fresh) = (rng(), rng());
         assert!(!bench.egress(&mut phv, 100_000, 20_000, false, &mut used));
@@ -143,7 +181,7 @@ fn the_null_policy_draws_where_symphony_marks_and_marks_nothing() {
 
 #[test]
 fn the_owner_min_policy_draws_nothing() {
-    let (mut bench, mut phv) = leading(Parameters::default());
+    let (mut bench, mut phv) = leading(Parameters::reference());
     let mut used = rng();
     assert!(bench.egress(&mut phv, 100_000, 20_000, false, &mut used));
     assert_eq!(used, rng());
@@ -152,7 +190,7 @@ fn the_owner_min_policy_draws_nothing() {
 #[test]
 fn the_blind_policy_tosses_a_coin_of_the_given_odds_for_any_flow() {
     let heads = |probability: f64| {
-        let (mut bench, phv) = leading(Parameters { policy: Policy::Blind { probability }, ..Parameters::default() });
+        let (mut bench, phv) = leading(Parameters { policy: Policy::Blind { probability }, ..Parameters::reference() });
         let mut rng = rng();
         let mut toss = |_| {
             let mut phv = phv;
@@ -170,7 +208,7 @@ fn the_blind_policy_tosses_a_coin_of_the_given_odds_for_any_flow() {
 #[test]
 fn gold_leads_over_the_exact_minimum() {
     let leads = |policy| {
-        let mut bench = Bench::new(Parameters { policy, ..Parameters::default() }, &[ring(1, 4)]);
+        let mut bench = Bench::new(Parameters { policy, ..Parameters::reference() }, &[ring(1, 4)]);
         let (mut a, mut b, mut c) = (Sender::new(0, 1), Sender::new(1, 2), Sender::new(2, 3));
         b.send(&mut bench, 1);
         c.send(&mut bench, 1);
@@ -190,7 +228,7 @@ fn gold_leads_over_the_exact_minimum() {
 #[test]
 fn gold_drops_a_flow_that_is_silent_for_its_idle_time() {
     let mut bench = Bench::new(
-        Parameters { policy: Policy::Gold, ..Parameters::default() },
+        Parameters { policy: Policy::Gold, ..Parameters::reference() },
         &[Job { steps_per_collective: 1000, ..ring(1, 4) }],
     );
     let (mut a, mut b) = (Sender::new(0, 1), Sender::new(1, 2));

@@ -32,6 +32,7 @@ fn ring(id: u8, ranks: u8) -> Job {
         packets_per_step: None,
         path_mtu: 1024,
         steps_per_collective: 2 * (u32::from(ranks) - 1),
+        step_ns: None,
         idle_ns: MS,
         enabled: true,
     }
@@ -56,7 +57,7 @@ impl Bench {
     }
 
     fn of(job: Job) -> Self {
-        Bench::new(Parameters::default(), &[job])
+        Bench::new(Parameters::reference(), &[job])
     }
 
     /// Runs a packet through ingress.

@@ -160,7 +160,7 @@ proptest! {
         policy in prop_oneof![Just(Policy::OwnerMin), Just(Policy::Gold)],
     ) {
         let job = Job { step_source: source, packets_per_step: Some(3), steps_per_collective: 2, ..ring(1, 4) };
-        let mut bench = Bench::new(Parameters { policy, ..Parameters::default() }, &[job]);
+        let mut bench = Bench::new(Parameters { policy, ..Parameters::reference() }, &[job]);
         for (opcode, psn, immediate, src, pause) in packets {
             bench.now += pause;
             let sender = Sender { sport: immediate as u16, ..Sender::new(src, (src + 1) % 4) };

@@ -69,7 +69,7 @@ proptest! {
         packets_per_step in 1..6u32,
         turns in proptest::collection::vec((any::<u8>(), 0..2_000_000u32), 1..200),
     ) {
-        for (register, gold) in leads(ranks, packets_per_step, &turns, Parameters::default()) {
+        for (register, gold) in leads(ranks, packets_per_step, &turns, Parameters::reference()) {
             prop_assert!(0 <= register && register <= gold, "register {register}, gold {gold}");
         }
     }
@@ -79,7 +79,7 @@ proptest! {
 fn a_straggler_is_seen_by_the_register_as_gold_sees_it() {
     // Rank 0 sends once in 20 turns.
     let turns: Vec<(u8, u32)> = (0..20u8).map(|i| (if i == 0 { 0 } else { 1 + i % 3 }, 10_000)).collect();
-    let leads = leads(4, 8, &turns, Parameters::default());
+    let leads = leads(4, 8, &turns, Parameters::reference());
     let ahead = leads.iter().filter(|(_, gold)| *gold >= 128).count();
     let seen = leads.iter().filter(|(register, gold)| *gold >= 128 && *register >= 128).count();
     assert!(ahead >= leads.len() / 4, "the others do run ahead: {ahead} of {}", leads.len());
@@ -88,7 +88,7 @@ fn a_straggler_is_seen_by_the_register_as_gold_sees_it() {
 
 #[test]
 fn gold_that_forgets_sooner_than_an_epoch_may_see_less() {
-    let parameters = Parameters { gold_idle_ns: MS, ..Parameters::default() };
+    let parameters = Parameters { gold_idle_ns: MS, ..Parameters::reference() };
     // Rank 0 sends one packet; the others go on for 2 ms.
     let turns = [(0, 0), (1, 100_000), (1, 2_000_000), (1, 2_000_000), (1, 2_000_000)];
     let leads = leads(4, 4, &turns, parameters);

@@ -62,7 +62,7 @@ fn imm_steps_are_read_from_the_immediate() {
         bench.send(phv);
     }
     assert_eq!(bench.step(&a), 2, "a gap is waited for");
-    bench.now += 20 * MS;
+    bench.now += 300 * MS;
     for phv in a.message(1, 11) {
         bench.send(phv);
     }
@@ -81,14 +81,15 @@ fn udp_source_port_tags_name_the_step_in_hand() {
 }
 
 #[test]
-fn a_tag_counts_once_its_packet_is_in_order() {
+fn a_tag_tells_the_step_whatever_is_missing_before_it() {
     let mut bench = Bench::of(Job { step_source: StepSource::UdpSport, packets_per_step: Some(4), ..ring(1, 4) });
     let mut a = Sender { sport: 0xc001, ..Sender::new(0, 1) };
     let step: Vec<Phv> = a.message(4, 0);
     a.sport = 0xc002;
     let next = a.at(4, Opcode::WRITE_FIRST);
     let sent = [step[0], step[1], next, step[2], step[3], next].map(|phv| bench.send(phv));
-    assert_eq!(progress_of(&sent), [256, 320, 384, 384, 448, 512], "the third comes too early");
+    // The third comes by another way than the two before it, which then come late and count no more.
+    assert_eq!(progress_of(&sent), [256, 320, 512, 576, 576, 576]);
 }
 
 #[test]
@@ -239,15 +240,15 @@ fn a_gap_in_uc_is_taken_as_it_is() {
 }
 
 #[test]
-fn a_gap_is_given_up_after_an_epoch() {
+fn a_gap_is_given_up_after_sixteen_epochs() {
     let mut bench = Bench::of(Job { idle_ns: 1000 * MS, ..ring(1, 4) });
     let a = Sender::new(0, 1);
     bench.send(a.at(0, Opcode::WRITE_ONLY_IMM));
     bench.send(a.at(2, Opcode::WRITE_ONLY_IMM));
-    bench.now += 16 * MS; // an epoch is 2^24 ns, 16.8 ms
+    bench.now += 16 * 16 * MS; // an epoch is 2^24 ns, 16.8 ms
     bench.send(a.at(3, Opcode::WRITE_ONLY_IMM));
     assert_eq!(bench.step(&a), 1);
-    bench.now += MS;
+    bench.now += 16 * MS;
     bench.send(a.at(4, Opcode::WRITE_ONLY_IMM));
     bench.send(a.at(5, Opcode::WRITE_ONLY_IMM));
     let flow = bench.flow(&a);

@@ -34,7 +34,7 @@ pub enum Model {
     #[default]
     Roce,
     /// Hosts as ASTRA-sim with its ns-3 back end has them, and its ECMP and rounding. What a job says of path MTU
-    /// and NICs does not count there.
+    /// and computing does not count there.
     Astra(astra::Parameters),
 }
 

@@ -9,7 +9,6 @@ use super::queue_pair::{Kind, Packet, QueuePair};
 use super::ring::{Rank, Ring};
 use super::{Parameters, Window, address, line_ns, ring};
 use crate::dataplane::{HeadersOnly, L3, Nanos, Phv, Roce};
-use crate::roce::dcqcn;
 use crate::wire::{Ecn, Opcode, PROTOCOL_UDP, ethernet};
 
 /// Payload of a full packet.
@@ -26,13 +25,9 @@ const BEGIN: usize = 2;
 /// All hosts. A rank's number is its node's and its NIC's.
 pub(super) struct Hosts<'a> {
     parameters: Parameters,
-    dcqcn: Option<dcqcn::Parameters>,
-    class: &'a str,
+    job: &'a Job,
     ring: Ring,
-    /// Host of each rank in the fabric.
-    places: &'a [u32],
     begin: Nanos,
-    line_bps: u64,
     nics: Vec<Nic>,
     ranks: Vec<Rank>,
     queue_pairs: Vec<QueuePair>,
@@ -49,6 +44,7 @@ struct Nic {
     /// Queue pairs that take turns, and whose turn was the last.
     group: Vec<u32>,
     last: usize,
+    line_bps: u64,
     /// Bandwidth-delay product of the path to the next rank.
     window_bytes: u64,
     /// Packets of data sent: Symphony's PSN.
@@ -73,43 +69,30 @@ struct Nic {
 impl<'a> Hosts<'a> {
     pub(super) fn new(setup: &'a Setup, job: &'a Job, parameters: Parameters, begin: Nanos) -> Self {
         let ring = ring(job);
-        let line_bps = setup.fabric.host_bps;
-        let nic = |rank: usize| {
+        let nic = |(rank, &line_bps): (usize, &u64)| {
             let host = |rank: usize| job.hosts[rank % job.hosts.len()];
             let hops = hops(setup.fabric.topology, host(rank), host(rank + 1));
             let round_trip_ns =
                 u64::from(hops) * (2 * setup.fabric.delay_ns + line_ns(PAYLOAD_BYTES, setup.fabric.fabric_bps));
             Nic {
+                line_bps,
                 window_bytes: (u128::from(round_trip_ns) * u128::from(line_bps) / 8_000_000_000) as u64,
                 ..Nic::default()
             }
         };
         Hosts {
             parameters,
-            dcqcn: job.congestion_control,
-            class: &job.class,
+            job,
             ring,
-            places: &job.hosts,
             begin,
-            line_bps,
-            nics: (0..job.hosts.len()).map(nic).collect(),
-            ranks: vec![Rank::new(begin); job.hosts.len()],
+            nics: job.nic_bps.iter().enumerate().map(nic).collect(),
+            ranks: job.start_at.iter().map(|start| Rank::new(begin + start)).collect(),
             queue_pairs: Vec::new(),
             unfinished: ring.ranks,
             flags: 0,
             resent: 0,
             delivered_bytes: 0,
         }
-    }
-
-    /// As which Symphony sees all queue pairs from a rank to the next: they are one flow.
-    pub(super) fn queue_pair_number(&self, rank: u32) -> u32 {
-        (rank + 1) % self.ring.ranks
-    }
-
-    /// The rank that a queue pair sends to.
-    fn to(&self, queue_pair: &QueuePair) -> u32 {
-        (queue_pair.from + 1) % self.ring.ranks
     }
 
     /// Sends the rank's next message, if it is time. A queue pair takes an event more to begin: it comes behind all that
@@ -127,11 +110,10 @@ impl<'a> Hosts<'a> {
         }
         let number = own.send(now, self.ring);
         self.count_finish(rank);
-        let bytes = self.ring.message_bytes as u32;
         let nic = &mut self.nics[rank as usize];
         nic.group.push(self.queue_pairs.len() as u32);
         nic.look = true;
-        self.queue_pairs.push(QueuePair::new(rank, number, bytes, now, self.line_bps));
+        self.queue_pairs.push(QueuePair::new(rank, number, self.ring.message_bytes, now, nic.line_bps));
     }
 
     fn count_finish(&mut self, rank: u32) {
@@ -148,14 +130,14 @@ impl<'a> Hosts<'a> {
         let completes = own.on_acknowledge(next, missing);
         if flag && !own.is_done() {
             self.flags += 1;
-            if let Some(dcqcn) = &self.dcqcn {
+            if let Some(dcqcn) = &self.job.congestion_control {
                 own.rate.flag(now, dcqcn);
             }
         }
         if !completes {
             return None;
         }
-        let to = (own.from + 1) % self.ring.ranks;
+        let to = self.ring.next(own.from);
         self.ranks[to as usize].receive(now, self.ring);
         self.count_finish(to);
         Some(to)
@@ -169,10 +151,10 @@ impl<'a> Hosts<'a> {
         for turn in 1..=count {
             let index = (nic.last + turn) % count;
             let own = &mut self.queue_pairs[nic.group[index] as usize];
-            let window_bytes = match (self.parameters.window, &self.dcqcn) {
+            let window_bytes = match (self.parameters.window, &self.job.congestion_control) {
                 (Window::Unbounded, _) => u64::MAX,
                 (Window::ByRate, None) => nic.window_bytes,
-                (Window::ByRate, Some(dcqcn)) => scaled(nic.window_bytes, own.rate.at(now, dcqcn), self.line_bps),
+                (Window::ByRate, Some(dcqcn)) => scaled(nic.window_bytes, own.rate.at(now, dcqcn), nic.line_bps),
             };
             if nic.paused || own.left_bytes() == 0 || own.in_flight_bytes() >= window_bytes {
                 done |= own.is_done();
@@ -208,7 +190,8 @@ impl<'a> Hosts<'a> {
         let own = &mut self.queue_pairs[index as usize];
         let (first, bytes) = own.take(PAYLOAD_BYTES);
         let frame_bytes = bytes + HEADER_BYTES;
-        let rate_bps = self.dcqcn.map_or(self.line_bps, |dcqcn| own.rate.at(now, &dcqcn));
+        let nic = &mut self.nics[own.from as usize];
+        let rate_bps = self.job.congestion_control.as_ref().map_or(nic.line_bps, |dcqcn| own.rate.at(now, dcqcn));
         own.available = now + line_ns(frame_bytes, rate_bps);
         let opcode = match (first == 0, own.left_bytes() == 0) {
             (true, true) => Opcode::WRITE_ONLY_IMM,
@@ -216,14 +199,17 @@ impl<'a> Hosts<'a> {
             (false, true) => Opcode::WRITE_LAST_IMM,
             (false, false) => Opcode::WRITE_MIDDLE,
         };
-        let own = &self.queue_pairs[index as usize];
-        let (from, to, sport) = (own.from, self.to(own), source_port(own));
-        let nic = &mut self.nics[from as usize];
-        let psn = nic.packets & 0xff_ffff;
+        let (from, to) = (own.from, self.ring.next(own.from));
+        // To Symphony, all queue pairs from a rank to the next are one flow.
+        let roce = Roce { opcode, dest_qpn: to, psn: nic.packets & 0xff_ffff, ..Roce::default() };
         nic.packets = nic.packets.wrapping_add(1);
-        let roce = Roce { opcode, dest_qpn: self.queue_pair_number(from), psn, ..Roce::default() };
-        let phv =
-            Phv { ecn: Ecn::Ect0, sport, dport: DESTINATION_PORT, roce: Some(roce), ..headers(from, to, frame_bytes) };
+        let phv = Phv {
+            ecn: Ecn::Ect0,
+            sport: source_port(own),
+            dport: DESTINATION_PORT,
+            roce: Some(roce),
+            ..headers(from, to, frame_bytes)
+        };
         (phv, Packet { queue_pair: index, kind: Kind::Data { first, bytes } })
     }
 
@@ -233,7 +219,7 @@ impl<'a> Hosts<'a> {
         let phv = Phv {
             sport: DESTINATION_PORT,
             dport: source_port(own),
-            ..headers(self.to(own), own.from, ACKNOWLEDGEMENT_BYTES)
+            ..headers(self.ring.next(own.from), own.from, ACKNOWLEDGEMENT_BYTES)
         };
         (phv, packet)
     }
@@ -260,7 +246,10 @@ fn source_port(own: &QueuePair) -> u16 {
 
 /// A window at a rate: at least a byte, so that something moves.
 fn scaled(window_bytes: u64, bps: u64, line_bps: u64) -> u64 {
-    ((u128::from(window_bytes) * u128::from(bps) / u128::from(line_bps.max(1))) as u64).max(1)
+    if bps == line_bps {
+        return window_bytes;
+    }
+    ((u128::from(window_bytes) * u128::from(bps) / u128::from(line_bps)) as u64).max(1)
 }
 
 /// Packets of a step.
@@ -286,7 +275,7 @@ impl HostModel<HeadersOnly<Packet>> for Hosts<'_> {
     }
 
     fn host(&self, line: u32) -> u32 {
-        self.places[line as usize]
+        self.job.hosts[line as usize]
     }
 
     #[inline]
@@ -294,7 +283,7 @@ impl HostModel<HeadersOnly<Packet>> for Hosts<'_> {
         let Some(own) = self.queue_pairs.get_mut(packet.queue_pair as usize) else { return };
         match packet.kind {
             Kind::Data { first, bytes } => {
-                let to = (own.from + 1) % self.ring.ranks;
+                let to = self.ring.next(own.from);
                 let Some(kind) = own.on_data(now, first, bytes, phv.ecn == Ecn::Ce) else { return };
                 if matches!(kind, Kind::Acknowledge { missing: false, .. }) {
                     self.delivered_bytes += u64::from(bytes);
@@ -343,7 +332,7 @@ impl HostModel<HeadersOnly<Packet>> for Hosts<'_> {
         };
         let nic = &mut self.nics[line as usize];
         nic.sending = true;
-        nic.free_at = now + line_ns(phv.frame_bytes, self.line_bps);
+        nic.free_at = now + line_ns(phv.frame_bytes, nic.line_bps);
         Some(Sent { phv, frame, ends_at: nic.free_at })
     }
 
@@ -361,7 +350,7 @@ impl HostModel<HeadersOnly<Packet>> for Hosts<'_> {
     }
 
     fn pause(&mut self, host: u32, paused: bool, lines: &mut Vec<u32>) {
-        let Some(rank) = self.places.iter().position(|&place| place == host) else { return };
+        let Some(rank) = self.job.hosts.iter().position(|&place| place == host) else { return };
         let nic = &mut self.nics[rank];
         nic.paused = paused;
         nic.look |= !paused;
@@ -377,8 +366,8 @@ impl HostModel<HeadersOnly<Packet>> for Hosts<'_> {
     fn report(&self, results: &mut Results) {
         let finish: Option<Vec<Nanos>> = self.ranks.iter().map(|rank| rank.finish).collect();
         results.jobs.push(JobResults {
-            class: self.class.into(),
-            start_ns: 0,
+            class: self.job.class.clone(),
+            start_ns: self.job.start_at.iter().copied().min().unwrap_or(0),
             finish_ns: finish.and_then(|of_ranks| of_ranks.into_iter().max()).map(|at| at - self.begin),
             steps: self.ranks.iter().map(|rank| rank.steps.iter().map(|at| at - self.begin).collect()).collect(),
         });

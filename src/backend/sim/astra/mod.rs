@@ -88,8 +88,8 @@ fn with_switches<N: Node<HeadersOnly<Packet>>>(
     let begin = begin(setup);
     let hosts = Hosts::new(setup, job, parameters, begin);
     let mut progress = Progress::default();
-    for rank in 0..job.hosts.len() as u32 {
-        progress.add(address(rank), hosts.queue_pair_number(rank), 0, hosts::packets_per_message(job));
+    for rank in 0..ring(job).ranks {
+        progress.add(address(rank), ring(job).next(rank), 0, hosts::packets_per_message(job));
     }
     Engine::new(setup, plan, begin, HeadersOnly::default(), nodes, hosts, progress).run()
 }
@@ -106,6 +106,9 @@ fn check(setup: &Setup) -> Result<&Job, Error> {
     }
     if job.collective != Collective::AllReduce || job.channels != 1 || job.iterations == 0 || job.chunk_bytes == 0 {
         return Err(error("job", "the ASTRA-sim mode runs an all-reduce on one channel, in at least one chunk".into()));
+    }
+    if job.start_at.len() != hosts.len() || job.nic_bps.len() != hosts.len() || job.nic_bps.contains(&0) {
+        return Err(error("job", "start_at and nic_bps need a value for each rank, and no rate is 0".into()));
     }
     if !setup.background.is_empty() {
         return Err(error("background", "the ASTRA-sim mode has none".into()));
@@ -132,7 +135,7 @@ fn symphony_job(job: &Job) -> symphony::Job {
 }
 
 fn ring(job: &Job) -> Ring {
-    Ring { ranks: job.hosts.len() as u32, chunks: job.iterations, message_bytes: job.chunk_bytes.into() }
+    Ring { ranks: job.hosts.len() as u32, chunks: job.iterations, message_bytes: job.chunk_bytes }
 }
 
 /// Address of a node: 11.x.y.1.

@@ -113,3 +113,38 @@ impl QueuePair {
         !was_done && self.is_done()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acknowledge(next: u32, missing: bool) -> Option<Kind> {
+        Some(Kind::Acknowledge { next, missing, flag: false })
+    }
+
+    #[test]
+    fn a_gap_is_asked_for_once_in_its_interval_and_what_was_seen_is_dropped() {
+        let mut own = QueuePair::new(0, 0, 2_500, 0, 1);
+        assert_eq!(own.on_data(0, 0, 1000, false), acknowledge(1000, false));
+        assert_eq!(own.on_data(1, 2000, 500, false), acknowledge(1000, true));
+        assert_eq!(own.on_data(2, 2000, 500, false), None);
+        assert_eq!(own.on_data(1 + NACK_INTERVAL_NS, 2000, 500, false), acknowledge(1000, true));
+        assert_eq!(own.on_data(3, 0, 1000, false), None);
+        assert_eq!(
+            own.on_data(4, 1000, 1000, true),
+            Some(Kind::Acknowledge { next: 2000, missing: false, flag: true })
+        );
+    }
+
+    #[test]
+    fn the_sender_goes_back_to_what_is_missing_and_completes_once() {
+        let mut own = QueuePair::new(0, 0, 2_500, 0, 1);
+        assert_eq!([own.take(1000), own.take(1000), own.take(1000)], [(0, 1000), (1000, 1000), (2000, 500)]);
+        assert!(!own.on_acknowledge(1000, true));
+        assert_eq!((own.left_bytes(), own.in_flight_bytes()), (1500, 0));
+        assert_eq!(own.take(1000), (1000, 1000));
+        assert!(own.on_acknowledge(2500, false), "the last packet had come after all");
+        assert_eq!(own.left_bytes(), 0);
+        assert!(!own.on_acknowledge(2500, false));
+    }
+}

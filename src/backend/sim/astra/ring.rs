@@ -15,7 +15,7 @@ const MEMORY_BYTES_PER_NS: u64 = 1600;
 pub(super) struct Ring {
     pub(super) ranks: u32,
     pub(super) chunks: u32,
-    pub(super) message_bytes: u64,
+    pub(super) message_bytes: u32,
 }
 
 /// One rank.
@@ -38,12 +38,17 @@ impl Ring {
     pub(super) fn steps(self) -> u32 {
         2 * (self.ranks - 1)
     }
+
+    /// The rank that a rank sends to.
+    pub(super) fn next(self, rank: u32) -> u32 {
+        (rank + 1) % self.ranks
+    }
 }
 
 impl Rank {
-    /// A rank that begins at `begin`.
-    pub(super) fn new(begin: Nanos) -> Self {
-        Rank { next_send: Some(begin + ENDPOINT_DELAY_NS), ..Rank::default() }
+    /// A rank that begins at `start`.
+    pub(super) fn new(start: Nanos) -> Self {
+        Rank { next_send: Some(start + ENDPOINT_DELAY_NS), ..Rank::default() }
     }
 
     /// It sends its next message: its number, from 0.
@@ -69,7 +74,7 @@ impl Rank {
         self.steps.push(now);
         let (step, chunk) = (taken % ring.steps(), taken / ring.steps());
         let reduces = step < ring.ranks - 1;
-        let memory_ns = if reduces { 3 * (ring.message_bytes / MEMORY_BYTES_PER_NS) } else { 0 };
+        let memory_ns = if reduces { 3 * (u64::from(ring.message_bytes) / MEMORY_BYTES_PER_NS) } else { 0 };
         let done = now + ENDPOINT_DELAY_NS + memory_ns;
         if step + 1 < ring.steps() {
             self.next_send = Some(done);
@@ -78,5 +83,37 @@ impl Rank {
         } else {
             self.finish = Some(done);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RING: Ring = Ring { ranks: 3, chunks: 1, message_bytes: 16_000 };
+
+    #[test]
+    fn a_reduction_costs_three_passes_of_memory_and_the_end_a_pass_of_the_endpoint() {
+        let mut rank = Rank::new(100);
+        let mut now = 0;
+        for step in 0..4 {
+            now = rank.next_send.unwrap();
+            assert_eq!(rank.send(now, RING), step);
+            rank.receive(now + 1000, RING);
+        }
+        // Sent at 110; then a microsecond a step, 10 ns, and 30 ns in the first two.
+        assert_eq!(now, 110 + 3 * 1010 + 2 * 30);
+        assert_eq!((rank.next_send, rank.finish), (None, Some(now + 1010)));
+    }
+
+    #[test]
+    fn a_message_that_is_early_waits_until_it_is_asked_for() {
+        let mut rank = Rank::new(0);
+        rank.send(10, RING);
+        rank.receive(500, RING);
+        rank.receive(501, RING);
+        assert_eq!((rank.next_send, rank.steps.len()), (Some(540), 1));
+        rank.send(540, RING);
+        assert_eq!((rank.next_send, rank.steps.as_slice()), (Some(580), [500, 540].as_slice()));
     }
 }

@@ -288,7 +288,7 @@ impl Default for SymphonyTable {
             gold_idle: Duration(20_000_000),
             threshold: 0.125,
             growing: true,
-            queue: 0.0,
+            queue: 0.05,
             only_below_kmin: false,
             gap: Duration(75_000),
             epoch: Duration(2_000_000),

@@ -98,7 +98,7 @@ impl Default for Parameters {
             policy: Policy::OwnerMin,
             threshold: 32,
             growing: true,
-            queue_fraction: 0.0,
+            queue_fraction: 0.05, // a packet, not a clear-to-send
             only_below_kmin: false,
             gap_ns: 75_000,
             epoch_ns: 2_000_000,

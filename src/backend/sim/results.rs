@@ -71,16 +71,39 @@ impl JobResults {
         let mut times: Vec<(Nanos, usize)> =
             self.steps.iter().enumerate().flat_map(|(rank, steps)| steps.iter().map(move |&at| (at, rank))).collect();
         times.sort_unstable();
-        let mut done = vec![0u32; self.steps.len()];
-        let (mut area, mut most, mut since) = (0.0, 0, self.start_ns);
+        // How many ranks have completed so many steps: least and most only ever grow.
+        let mut ranks_at = vec![0usize; self.steps.iter().map(Vec::len).max().unwrap_or(0) + 1];
+        ranks_at[0] = self.steps.len();
+        let mut done = vec![0usize; self.steps.len()];
+        let (mut least, mut most) = (0, 0);
+        let (mut area, mut widest, mut since) = (0.0, 0, self.start_ns);
         for (at, rank) in times {
-            let spread = done.iter().max().unwrap_or(&0) - done.iter().min().unwrap_or(&0);
-            area += f64::from(spread) * at.saturating_sub(since) as f64;
-            most = most.max(spread);
+            area += (most - least) as f64 * at.saturating_sub(since) as f64;
+            widest = widest.max(most - least);
             since = since.max(at);
+            ranks_at[done[rank]] -= 1;
             done[rank] += 1;
+            ranks_at[done[rank]] += 1;
+            most = most.max(done[rank]);
+            while ranks_at[least] == 0 {
+                least += 1;
+            }
         }
         let time = since.saturating_sub(self.start_ns);
-        (if time == 0 { 0.0 } else { area / time as f64 }, most)
+        (if time == 0 { 0.0 } else { area / time as f64 }, widest as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_is_weighed_by_time() {
+        let job = |steps| JobResults { start_ns: 10, steps, ..JobResults::default() };
+        // 0 from 10 to 20, 1 to 30, 2 to 40, 1 to 50.
+        assert_eq!(job(vec![vec![20, 30], vec![40, 50]]).spread(), ((0.0 + 1.0 + 2.0 + 1.0) / 4.0, 2));
+        assert_eq!(job(vec![vec![20], vec![20]]).spread(), (0.0, 1));
+        assert_eq!(job(vec![]).spread(), (0.0, 0));
     }
 }

@@ -2,7 +2,7 @@
 
 mod lab;
 mod live;
-mod prototype;
+pub mod prototype;
 mod report;
 mod scenario;
 
@@ -15,13 +15,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
 
 use self::lab::Lab;
 use self::live::RunSettings;
-use self::report::{RankTrace, Report, RunResult};
-use self::scenario::{ARMS, Scenario};
+use self::report::{RankTrace, RunResult};
 use crate::cli::{picture, progress};
 use crate::control::units::Rate;
+
+pub use self::report::{Report, summarise};
+pub use self::scenario::{ARMS, RATE_BPS, Scenario};
+
+/// The runs of each arm.
+pub type Runs = BTreeMap<&'static str, Vec<RunResult>>;
 
 /// How many blind runs in all may be repeated because their marks did not match those of their symphony run.
 const RECALIBRATIONS: usize = 2;
@@ -87,34 +93,17 @@ fn rate(text: &str) -> Result<u64, String> {
 /// # Errors
 /// What keeps the demo from running.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let stop = super::run::stop_on_signals()?;
-    let scenario = Scenario { rate_bps: args.rate };
-    let lab = Lab::new(scenario::SERVERS, scenario::JOBS)?;
-    let recalibrations = if args.quick { 0 } else { RECALIBRATIONS };
-    let mut demo = Demo { scenario, lab: &lab, stop, coin: 0.0, recalibrations };
+    let demo = Demo::new(args.rate, args.quick)?;
     match args.scenario {
-        Which::Straggler3 => straggler_3(&mut demo, &args),
+        Which::Straggler3 => straggler_3(demo, &args),
         Which::Prototype => prototype(&demo, &args),
     }
 }
 
-fn straggler_3(demo: &mut Demo<'_>, args: &Args) -> Result<ExitCode> {
+fn straggler_3(mut demo: Demo, args: &Args) -> Result<ExitCode> {
     let repeats = if args.quick { 1 } else { args.repeats };
     let progress = progress::bar(u64::from(repeats) * ARMS.len() as u64);
-    let mut runs: BTreeMap<&'static str, Vec<RunResult>> = BTreeMap::new();
-    for repeat in 0..repeats {
-        for arm in ARMS {
-            progress.set_message(format!("repeat {} of {repeats}: {arm}", repeat + 1));
-            let seed = args.seed + u64::from(repeat);
-            let paired = runs.get("symphony").and_then(|runs| runs.last());
-            let result = match (arm, paired) {
-                ("blind", Some(paired)) => demo.blind(seed, paired)?,
-                _ => demo.run(arm, seed)?,
-            };
-            runs.entry(arm).or_default().push(result);
-            progress.inc(1);
-        }
-    }
+    let runs = demo.straggler_3(args.seed, repeats, &progress)?;
     progress.finish_and_clear();
 
     let report = Report::new("demo-straggler-3", args.rate, &runs);
@@ -130,12 +119,9 @@ fn straggler_3(demo: &mut Demo<'_>, args: &Args) -> Result<ExitCode> {
     Ok(status(failures.is_empty()))
 }
 
-fn prototype(demo: &Demo<'_>, args: &Args) -> Result<ExitCode> {
+fn prototype(demo: &Demo, args: &Args) -> Result<ExitCode> {
     let progress = progress::bar(prototype::RUNS);
-    let report = prototype::run(demo, args.seed, |message| {
-        progress.set_message(message);
-        progress.inc(1);
-    })?;
+    let report = prototype::run(demo, args.seed, &progress)?;
     progress.finish_and_clear();
     match args.json {
         true => super::print_json(&report)?,
@@ -148,10 +134,10 @@ fn status(sound: bool) -> ExitCode {
     if sound { ExitCode::SUCCESS } else { ExitCode::from(super::FAILED) }
 }
 
-/// What all runs have in common.
-struct Demo<'a> {
+/// The network, and what all runs in it have in common. Dropping it removes the network.
+pub struct Demo {
     scenario: Scenario,
-    lab: &'a Lab,
+    lab: Lab,
     stop: Arc<AtomicBool>,
     /// Blind's probability of heads as known so far; 0: not yet.
     coin: f64,
@@ -159,20 +145,53 @@ struct Demo<'a> {
     recalibrations: usize,
 }
 
-impl Demo<'_> {
+impl Demo {
+    /// Makes the network. `quick`: blind is not repeated where it misses.
+    ///
+    /// # Errors
+    /// Not root, or a missing tool.
+    pub fn new(rate_bps: u64, quick: bool) -> Result<Self> {
+        let stop = super::run::stop_on_signals()?;
+        let lab = Lab::new(scenario::SERVERS, scenario::JOBS)?;
+        let recalibrations = if quick { 0 } else { RECALIBRATIONS };
+        Ok(Demo { scenario: Scenario { rate_bps }, lab, stop, coin: 0.0, recalibrations })
+    }
+
+    /// Runs of `demo-straggler-3` by arm, on `seed` and those that follow it.
+    ///
+    /// # Errors
+    /// What keeps a run from taking place.
+    pub fn straggler_3(&mut self, seed: u64, repeats: u32, progress: &ProgressBar) -> Result<Runs> {
+        let mut runs = Runs::new();
+        for repeat in 0..repeats {
+            for arm in ARMS {
+                progress.set_message(format!("repeat {} of {repeats}: {arm}", repeat + 1));
+                let seed = seed + u64::from(repeat);
+                let paired = runs.get("symphony").and_then(|runs| runs.last());
+                let result = match (arm, paired) {
+                    ("blind", Some(paired)) => self.blind(seed, paired)?,
+                    _ => self.run(arm, seed)?,
+                };
+                runs.entry(arm).or_default().push(result);
+                progress.inc(1);
+            }
+        }
+        Ok(runs)
+    }
+
     fn run(&self, arm: &str, seed: u64) -> Result<RunResult> {
         let settings = RunSettings {
             switch: self.scenario.switch(seed),
             parameters: self.scenario.parameters(arm, self.coin),
             jobs: self.scenario.jobs(),
-            servers: self.scenario.servers(self.lab, seed),
+            servers: self.scenario.servers(&self.lab, seed),
             limit: RUN_LIMIT,
         };
         self.once(arm, settings)
     }
 
     fn once(&self, arm: &str, settings: RunSettings) -> Result<RunResult> {
-        let result = live::run(self.lab, settings, &self.stop)?;
+        let result = live::run(&self.lab, settings, &self.stop)?;
         if self.stop.load(Ordering::Relaxed) {
             bail!("interrupted");
         }
@@ -201,7 +220,7 @@ impl Demo<'_> {
     }
 }
 
-fn draw(path: &Path, runs: &BTreeMap<&'static str, Vec<RunResult>>) -> Result<()> {
+fn draw(path: &Path, runs: &Runs) -> Result<()> {
     let rank = |trace: &RankTrace| picture::Rank {
         group: (trace.job as usize).saturating_sub(1),
         label: format!("job {}", trace.job),

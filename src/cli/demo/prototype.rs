@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::Demo;
@@ -25,6 +26,12 @@ const PAPER_BYTES: u64 = 1_000_000_000;
 const SHORTER: u64 = 8;
 /// Steps of a flow; lag 100 ms is a lead of 7.7 steps.
 const STEPS: u32 = 64;
+/// What they send.
+pub const COLLECTIVE: Collective = Collective::Stream { steps: STEPS };
+/// Ranks that send: the first flow's, and the late one's.
+pub const LEADER: usize = 0;
+/// See [`LEADER`].
+pub const LAGGARD: usize = 2;
 /// Flows count as aligned from a lead below this on.
 const ALIGNED_STEPS: f64 = 0.5;
 /// Arms in their order.
@@ -40,38 +47,57 @@ pub struct Report {
     rate_bps: u64,
     flow_bytes: u64,
     step_bytes: u64,
-    lags: Vec<Lag>,
+    /// By lag.
+    pub lags: Vec<Lag>,
     conservation: Conservation,
     verified: bool,
 }
 
+/// One lag, with and without Symphony.
 #[derive(Debug, Serialize)]
-struct Lag {
+pub struct Lag {
     /// What the late flow waits here.
-    lag_ms: f64,
+    pub lag_ms: f64,
     /// What that stands for in the paper's testbed.
-    paper_lag_ms: u64,
-    base: Arm,
-    symphony: Arm,
+    pub paper_lag_ms: u64,
+    /// Without.
+    pub base: Arm,
+    /// With its defaults.
+    pub symphony: Arm,
 }
 
+/// What a run found.
 #[derive(Debug, Default, Serialize)]
-struct Arm {
-    leader_jct_ms: f64,
-    laggard_jct_ms: f64,
-    lead_at_start_steps: f64,
+pub struct Arm {
+    /// The first flow's time.
+    pub leader_jct_ms: f64,
+    /// The late flow's, from its own start.
+    pub laggard_jct_ms: f64,
+    /// Between them when the late flow starts.
+    pub lead_at_start_steps: f64,
     /// From the late flow's start to a lead below half a step; `null`: not before one of them ended.
-    aligned_after_ms: Option<f64>,
-    marks: Marks,
+    pub aligned_after_ms: Option<f64>,
+    /// Marks set by the switch.
+    pub marks: Marks,
+}
+
+/// Bytes of a step at a line rate.
+pub fn step_bytes(rate_bps: u64) -> u64 {
+    whole_packets(PAPER_BYTES / SHORTER / u64::from(STEPS) * rate_bps / RATE_BPS)
+}
+
+/// What the late flow waits at [`RATE_BPS`] where it waits `paper_lag_ms` in the paper's testbed.
+pub fn lag_ns(paper_lag_ms: u64) -> Nanos {
+    (paper_lag_ms as f64 * 1e6 * Scenario { rate_bps: RATE_BPS }.scale() / SHORTER as f64) as Nanos
 }
 
 /// Runs every lag with and without Symphony.
 ///
 /// # Errors
 /// What keeps a run from taking place.
-pub fn run(demo: &Demo<'_>, seed: u64, mut progress: impl FnMut(String)) -> Result<Report> {
+pub fn run(demo: &Demo, seed: u64, progress: &ProgressBar) -> Result<Report> {
     let scenario = demo.scenario;
-    let step_bytes = whole_packets(PAPER_BYTES / SHORTER / u64::from(STEPS) * scenario.rate_bps / RATE_BPS);
+    let step_bytes = step_bytes(scenario.rate_bps);
     let mut report = Report {
         version: 1,
         scenario: "prototype",
@@ -83,24 +109,26 @@ pub fn run(demo: &Demo<'_>, seed: u64, mut progress: impl FnMut(String)) -> Resu
         verified: true,
     };
     for paper_lag_ms in LAGS_MS {
-        let lag_ns = (paper_lag_ms * 1_000_000) as f64 * Scenario { rate_bps: RATE_BPS }.scale() / SHORTER as f64;
+        let lag_ns = lag_ns(paper_lag_ms);
         let mut arms = Vec::new();
         for arm in ARMS {
-            progress(format!("lag {:.0} ms: {arm}", lag_ns / 1e6));
-            let result = one(demo, arm, seed, step_bytes, lag_ns as Nanos)?;
+            progress.set_message(format!("lag {:.0} ms: {arm}", lag_ns as f64 / 1e6));
+            let result = one(demo, arm, seed, step_bytes, lag_ns)?;
             report.conservation += result.conservation;
             report.verified &= result.verified;
-            arms.push(Arm::new(&result, lag_ns / 1e6));
+            let of = |rank: usize| result.traces.iter().find(|t| t.rank == rank).map_or(&[][..], |t| &t.completed_ms);
+            arms.push(Arm::new(of(LEADER), of(LAGGARD), lag_ns, result.marks));
+            progress.inc(1);
         }
         let mut arms = arms.into_iter();
         let (base, symphony) = (arms.next().unwrap_or_default(), arms.next().unwrap_or_default());
-        report.lags.push(Lag { lag_ms: lag_ns / 1e6, paper_lag_ms, base, symphony });
+        report.lags.push(Lag { lag_ms: lag_ns as f64 / 1e6, paper_lag_ms, base, symphony });
     }
     Ok(report)
 }
 
 /// Two senders on servers 1 and 3, both receivers on server 2: its port is the bottleneck.
-fn one(demo: &Demo<'_>, arm: &str, seed: u64, step_bytes: u64, lag_ns: Nanos) -> Result<RunResult> {
+fn one(demo: &Demo, arm: &str, seed: u64, step_bytes: u64, lag_ns: Nanos) -> Result<RunResult> {
     let places = [(1, 1), (1, 2), (2, 3), (2, 2)]; // (address block, server) of each rank
     let ring = places.map(|(job, server)| address(job, server));
     let scenario = demo.scenario;
@@ -117,9 +145,9 @@ fn one(demo: &Demo<'_>, arm: &str, seed: u64, step_bytes: u64, lag_ns: Nanos) ->
         (1..=3).map(|server| ServerSpec { netns: Some(demo.lab.server_netns(server)), ranks: Vec::new() }).collect();
     for (rank, (_, server)) in places.into_iter().enumerate() {
         servers[usize::from(server) - 1].ranks.push(roce::Config {
-            collective: Collective::Stream { steps: STEPS },
+            collective: COLLECTIVE,
             chunk_bytes: step_bytes as u32,
-            start_at: if rank >= 2 { lag_ns } else { 0 },
+            start_at: if rank >= LAGGARD { lag_ns } else { 0 },
             ..scenario.rank(1, &ring, rank as u32, scenario.rate_bps, seed)
         });
     }
@@ -134,15 +162,15 @@ fn one(demo: &Demo<'_>, arm: &str, seed: u64, step_bytes: u64, lag_ns: Nanos) ->
 }
 
 impl Arm {
-    fn new(result: &RunResult, lag_ms: f64) -> Self {
-        let of = |rank: usize| result.traces.iter().find(|t| t.rank == rank).map_or(&[][..], |t| &t.completed_ms);
-        let (leader, laggard) = (of(0), of(2));
+    /// From when leader and laggard had sent each of their steps, in ms of the run.
+    pub fn new(leader: &[f64], laggard: &[f64], lag_ns: Nanos, marks: Marks) -> Self {
+        let lag_ms = lag_ns as f64 / 1e6;
         Arm {
             leader_jct_ms: leader.last().copied().unwrap_or(0.0),
             laggard_jct_ms: laggard.last().map_or(0.0, |end| end - lag_ms),
             lead_at_start_steps: steps_at(leader, 0.0, lag_ms),
             aligned_after_ms: aligned_after_ms(leader, laggard, lag_ms),
-            marks: result.marks,
+            marks,
         }
     }
 }

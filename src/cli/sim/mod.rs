@@ -17,6 +17,7 @@ mod runner;
 mod statistics;
 mod study;
 mod text;
+mod twin;
 
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -79,6 +80,8 @@ enum Command {
     Matrix(matrix::Args),
     /// Put the shards of a sweep together and say what the whole sweep says
     Merge(MergeArgs),
+    /// Run the live demo and its simulated twin; say how far they are from each other
+    Twin(twin::Args),
 }
 
 #[derive(clap::Args)]
@@ -160,6 +163,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Some(Command::List(args)) => list(&args),
         Some(Command::Matrix(args)) => matrix::run(args),
         Some(Command::Merge(args)) => merge(args),
+        Some(Command::Twin(args)) => twin::run(&args),
     }
 }
 

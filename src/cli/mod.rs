@@ -54,7 +54,7 @@ enum Command {
     /// Show, between namespaces and with real packets, what Symphony does to training jobs
     Demo(demo::Args),
     /// Simulate what Symphony does to a cluster: scenarios, arms, seeds, intervals
-    Sim(sim::Args),
+    Sim(Box<sim::Args>),
     /// Run the switch on interfaces until SIGTERM or SIGINT
     Run(run::Args),
 }
@@ -85,7 +85,7 @@ pub fn main() -> ExitCode {
         Command::Ring(args) => ring::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Demo(args) => demo::run(args),
-        Command::Sim(args) => sim::run(args),
+        Command::Sim(args) => sim::run(*args),
         Command::Run(args) => run::run(args),
     };
     done.unwrap_or_else(|error| {

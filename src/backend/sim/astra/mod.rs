@@ -140,7 +140,7 @@ fn ring(job: &Job) -> Ring {
 
 /// Address of a node: 11.x.y.1.
 fn address_v4(node: u32) -> Ipv4Addr {
-    Ipv4Addr::from_bits(0x0b00_0001 + (node / 256 << 16) + (node % 256 << 8))
+    Ipv4Addr::from_bits(0x0b00_0001 + ((node / 256) << 16) + ((node % 256) << 8))
 }
 
 fn address(node: u32) -> IpAddress {

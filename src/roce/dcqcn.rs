@@ -331,6 +331,50 @@ mod tests {
         close(rp.target_bps, 51.6e9);
     }
 
+    /// The sums, in Gbit/s: fast recovery halves the distance to 50 ten times, whichever clock ticks; then the timer's sixth
+    /// stage is additive (50.1), the byte counter's sixth makes both hyper (+ 1 each).
+    #[test]
+    fn the_staircase_of_both_clocks_climbs_stage_by_stage() {
+        let mut rp = ReactionPoint::new(Parameters::DC55, 100e9);
+        rp.on_cnp(0); // 100 -> 50
+        rp.on_cnp(0); // 50 -> 25, target 50
+        let stairs = [
+            (37.5, 43.75),
+            (46.875, 48.4375),
+            (49.21875, 49.609375),
+            (49.8046875, 49.90234375),
+            (49.951171875, 49.9755859375),         // both have had their five
+            (50.03779296875, 50.568896484375),     // target 50.1, then 51.1
+            (51.3344482421875, 52.21722412109375), // 52.1, 53.1
+        ];
+        for (stage, (by_time, by_bytes)) in (1..).zip(stairs) {
+            let now = stage * 55_000;
+            close(rp.rate_bps(now) / 1e9, by_time);
+            rp.on_sent(now, 10_000_000);
+            close(rp.current_bps / 1e9, by_bytes);
+        }
+        close(rp.target_bps, 53.1e9);
+    }
+
+    #[test]
+    fn a_byte_stage_takes_exactly_its_bytes_and_a_cut_empties_both_clocks() {
+        let mut rp = ReactionPoint::new(Parameters::DC55, 100e9);
+        rp.on_cnp(0);
+        rp.on_cnp(0); // 25 G, target 50 G
+        rp.on_sent(1, 9_999_999);
+        close(rp.current_bps, 25e9);
+        rp.on_sent(1, 1);
+        close(rp.current_bps, 37.5e9);
+        rp.on_sent(2, 35_000_000); // three more, and half of the next
+        close(rp.current_bps, 48.4375e9);
+        rp.on_cnp(54_999); // alpha is still 1: 24.21875, target 48.4375
+        rp.on_sent(55_000, 9_999_999); // neither the half stage nor the timer of before count
+        close(rp.rate_bps(109_998), 24.21875e9);
+        close(rp.rate_bps(109_999), 36.328125e9);
+        rp.on_sent(109_999, 1);
+        close(rp.current_bps, 42.3828125e9);
+    }
+
     #[test]
     fn by_time_alone_one_fast_one_additive_then_hyper() {
         let mut rp = ReactionPoint::new(Parameters::HPCC300, 100e9);

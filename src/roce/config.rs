@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::dcqcn;
+use super::dcqcn::{self, ReactionPoint};
+use super::rate::RateControl;
 use crate::dataplane::Nanos;
 
 /// What the ranks do together.
@@ -181,6 +182,12 @@ impl Config {
             return Err(ConfigError::MixedFamilies);
         }
         Ok(())
+    }
+
+    /// What limits the rate of one of its queue pairs; `None`: the line alone.
+    pub fn rate_control(&self) -> Option<Box<dyn RateControl>> {
+        let line_bps = self.line_rate_bps as f64;
+        self.congestion_control.map(|parameters| Box::new(ReactionPoint::new(parameters, line_bps)) as _)
     }
 
     /// Bytes of request `request` of a step; the last ones may be shorter or empty.

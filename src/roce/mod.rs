@@ -15,6 +15,7 @@ mod endpoint;
 mod pacer;
 pub mod psn;
 mod queue_pair;
+mod rate;
 mod requester;
 mod responder;
 mod ring;
@@ -27,6 +28,7 @@ pub use config::{Collective, Config, ConfigError, Immediate, SourcePort};
 pub use counters::Counters;
 pub use endpoint::{DataRef, Endpoint, Transmit};
 pub use queue_pair::{Side, queue_pair_number, source_port};
+pub use rate::RateControl;
 
 use crate::dataplane::Nanos;
 

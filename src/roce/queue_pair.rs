@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use super::config::{Config, SourcePort};
 use super::counters::Counters;
-use super::dcqcn::{NotificationPoint, ReactionPoint};
+use super::dcqcn::NotificationPoint;
 use super::pacer::Pacer;
+use super::rate::RateControl;
 use super::requester::{Message, Requester, Segment};
 use super::responder::{Arrival, Grant, Responder};
 use super::{Failure, psn};
@@ -74,7 +75,8 @@ pub struct QueuePair {
     requester: Requester,
     responder: Responder,
     pacer: Pacer,
-    rate: Option<ReactionPoint>,
+    /// `None`: at line rate.
+    rate: Option<Box<dyn RateControl>>,
     notification: NotificationPoint,
     cnp_due: bool,
 }
@@ -97,7 +99,7 @@ impl QueuePair {
             requester: Requester::new(config.path_mtu),
             responder: Responder::default(),
             pacer: Pacer::default(),
-            rate: config.congestion_control.map(|p| ReactionPoint::new(p, config.line_rate_bps as f64)),
+            rate: config.rate_control(),
             notification: NotificationPoint::default(),
             cnp_due: false,
         }

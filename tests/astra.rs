@@ -9,6 +9,7 @@
 
 use symphony::backend::sim::{self, Results};
 use symphony::control::scenario::Scenario;
+use symphony::functions::symphony::Parameters;
 use symphony::roce::dcqcn;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -116,6 +117,19 @@ fn dcqcn_without_a_window_is_as_slow_as_there_where_two_flows_share_uplinks() {
 #[test]
 fn dcqcn_without_a_window_is_as_slow_as_there_where_paths_collide() {
     lies_within("astra-lss-8", &[9001.8, 8713.7, 8682.9]);
+}
+
+#[test]
+fn symphony_finds_the_steps_of_fresh_queue_pairs_and_its_fallback_leaves_so_short_ones_alone() {
+    let control = dcqcn::Parameters::HPCC900;
+    let base = Scenario::named("astra-os-4").expect("it is built in").setup(1, control).expect("it is sound");
+    let with = |symphony| sim::run(&sim::Setup { symphony, ..base.clone() }).expect("it runs");
+    let marked = with(Some(Parameters::reference()));
+    assert!(marked.marks.symphony > 0 && marked.lead_tests > 0, "{:?}", marked.marks);
+    let packets = base.jobs[0].hosts.len() as u64 * 6 * u64::from(base.jobs[0].chunk_bytes.div_ceil(1000));
+    assert_eq!(marked.job_packets, 3 * packets, "each packet is seen by each switch on its way");
+    let left_alone = with(Some(Parameters { recovery_ns: control.recovery_ns(), ..Parameters::default() }));
+    assert_eq!((left_alone.jobs, left_alone.marks), (with(None).jobs, with(None).marks));
 }
 
 /// Processor time of this thread so far, in seconds.

@@ -99,10 +99,15 @@ fn symphony_job(setup: &Setup, index: u32, job: &super::Job, ring: Vec<IpAddr>) 
         packets_per_step: job.step_size_known.then_some(packets),
         path_mtu: job.path_mtu,
         steps_per_collective: steps,
-        step_ns: job.step_size_known.then(|| u64::from(job.chunk_bytes) * 8_000_000_000 / setup.fabric.host_bps.max(1)),
+        step_ns: step_ns(setup, job),
         idle_ns: job.idle_ns,
         enabled: true,
     }
+}
+
+/// How long a step takes with nothing in its way, where its size is known.
+pub(super) fn step_ns(setup: &Setup, job: &super::Job) -> Option<Nanos> {
+    job.step_size_known.then(|| u64::from(job.chunk_bytes) * 8_000_000_000 / setup.fabric.host_bps.max(1))
 }
 
 /// Checks what the parts do not.

@@ -19,7 +19,7 @@ use super::node::{Node, Progress};
 use super::oracle::Oracle;
 use super::packet::{Transport, parsed};
 use super::results::Results;
-use super::run::{begin, with_jobs};
+use super::run::{begin, step_ns, with_jobs};
 use super::setup::{Discipline, Job, Setup};
 use super::topology::Plan;
 use super::{Error, error};
@@ -60,7 +60,7 @@ pub(super) fn run(setup: &Setup, parameters: Parameters) -> Result<Results, Erro
         nodes[host as usize] = rank;
     }
     let switches = plan.switches.iter().zip(Ecmp::all(&plan, &nodes));
-    let known: Vec<_> = job.known.then(|| symphony_job(job)).into_iter().collect();
+    let known: Vec<_> = job.known.then(|| symphony_job(setup, job)).into_iter().collect();
     match (setup.discipline, setup.symphony) {
         (Discipline::LeastLead, _) => {
             let nodes = switches.map(|(switch, ecmp)| Oracle::new(&switch.config, ecmp));
@@ -117,7 +117,7 @@ fn check(setup: &Setup) -> Result<&Job, Error> {
 }
 
 /// The job as the switches know it: a flow is an edge of the ring, and its step is in the source port.
-fn symphony_job(job: &Job) -> symphony::Job {
+fn symphony_job(setup: &Setup, job: &Job) -> symphony::Job {
     let ranks = job.hosts.len() as u32;
     symphony::Job {
         id: 1,
@@ -128,7 +128,7 @@ fn symphony_job(job: &Job) -> symphony::Job {
         packets_per_step: job.step_size_known.then(|| hosts::packets_per_message(job)),
         path_mtu: 1024,
         steps_per_collective: ring(job).steps(),
-        step_ns: None,
+        step_ns: step_ns(setup, job),
         idle_ns: job.idle_ns,
         enabled: true,
     }

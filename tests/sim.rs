@@ -217,6 +217,7 @@ fn what_cannot_run_is_told_with_its_cure_and_status_2() {
         (&["crowded.toml", "--seeds", "2", "--shard", "2/2", "--out", "x"], "0/8"),
         (&["crowded.toml", "--quick", "--csv", "no/such/dir.csv"], "cannot write"),
         (&["merge", "crowded.toml"], "line 1"),
+        (&["twin", "--repeats", "0"], "1..=100"),
         (&[], "SCENARIO"),
     ] {
         let (status, stdout, stderr) = lab.sim(args);

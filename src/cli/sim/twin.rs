@@ -78,21 +78,25 @@ struct Run {
     laggard_jct_ms: Pair,
     lead_at_start_steps: Pair,
     /// `null`: not before one of the flows ended.
-    aligned_after_ms: Pair<Option<f64>>,
+    aligned_after_ms: Pair,
     extra_marks: Pair,
 }
 
-/// One quantity on both sides.
+/// One quantity on both sides; `null` where it has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Pair<T = f64> {
-    live: T,
-    simulated: T,
+struct Pair {
+    live: Option<f64>,
+    simulated: Option<f64>,
+    /// By how much the simulator says more, in per cent of what is measured; `null` where that is nothing.
+    difference_pct: Option<f64>,
 }
 
 impl Pair {
-    /// By how much the simulator says more, in per cent of what is measured; `None` where nothing is.
-    fn difference_pct(self) -> Option<f64> {
-        (self.live > 0.0).then(|| 100.0 * (self.simulated / self.live - 1.0))
+    fn new(live: impl Into<Option<f64>>, simulated: impl Into<Option<f64>>) -> Pair {
+        let round = |value: f64| (value * 1000.0).round() / 1000.0;
+        let (live, simulated) = (live.into().map(round), simulated.into().map(round));
+        let difference = |live: f64| Some(round(100.0 * (simulated? / live - 1.0)));
+        Pair { live, simulated, difference_pct: live.filter(|live| *live > 0.0).and_then(difference) }
     }
 }
 
@@ -171,10 +175,10 @@ fn arms(live: &demo::Report, simulated: &[Record]) -> Vec<Arm> {
         let marks: u64 = of().map(|record| record.extra_marks).sum();
         Some(Arm {
             arm: name,
-            healthy_jct_ms: Pair { live: measured.healthy_jct_ms.median, simulated: jct("healthy") },
-            straggler_jct_ms: Pair { live: measured.straggler_jct_ms.median, simulated: jct("straggler") },
-            max_lead_steps: Pair { live: measured.max_lead_steps.into(), simulated: lead.into() },
-            extra_marks: Pair { live: measured.marks.symphony as f64, simulated: marks as f64 },
+            healthy_jct_ms: Pair::new(measured.healthy_jct_ms.median, jct("healthy")),
+            straggler_jct_ms: Pair::new(measured.straggler_jct_ms.median, jct("straggler")),
+            max_lead_steps: Pair::new(f64::from(measured.max_lead_steps), f64::from(lead)),
+            extra_marks: Pair::new(measured.marks.symphony as f64, marks as f64),
         })
     };
     demo::ARMS.into_iter().filter_map(arm).collect()
@@ -199,10 +203,10 @@ impl Arm {
     /// What is beyond the bound.
     fn too_far(&self) -> Vec<String> {
         let classes = [("healthy", self.healthy_jct_ms), ("straggler", self.straggler_jct_ms)];
-        let beyond = classes.into_iter().filter(|(_, jct)| !jct.difference_pct().is_some_and(|d| d.abs() <= BOUND_PCT));
-        let say = |(class, jct): (&str, Pair)| {
-            let (arm, Pair { live, simulated }) = (self.arm, jct);
-            format!("{arm}, {class}: {live:.0} ms live, {simulated:.0} ms simulated: more than {BOUND_PCT} % apart")
+        let within = |jct: Pair| jct.difference_pct.is_some_and(|percent| percent.abs() <= BOUND_PCT);
+        let beyond = classes.into_iter().filter(|(_, jct)| !within(*jct));
+        let say = |(class, jct)| {
+            format!("{}, {class}: {} ms live / simulated: more than {BOUND_PCT} % apart", self.arm, both(jct, 0))
         };
         beyond.map(say).collect()
     }
@@ -210,15 +214,15 @@ impl Arm {
 
 impl Run {
     fn new(arm: &'static str, lag_ms: f64, live: &prototype::Arm, simulated: &prototype::Arm) -> Run {
-        let pair = |of: fn(&prototype::Arm) -> f64| Pair { live: of(live), simulated: of(simulated) };
+        let pair = |of: fn(&prototype::Arm) -> Option<f64>| Pair::new(of(live), of(simulated));
         Run {
             lag_ms,
             arm,
-            leader_jct_ms: pair(|arm| arm.leader_jct_ms),
-            laggard_jct_ms: pair(|arm| arm.laggard_jct_ms),
-            lead_at_start_steps: pair(|arm| arm.lead_at_start_steps),
-            aligned_after_ms: Pair { live: live.aligned_after_ms, simulated: simulated.aligned_after_ms },
-            extra_marks: pair(|arm| arm.marks.symphony as f64),
+            leader_jct_ms: pair(|arm| Some(arm.leader_jct_ms)),
+            laggard_jct_ms: pair(|arm| Some(arm.laggard_jct_ms)),
+            lead_at_start_steps: pair(|arm| Some(arm.lead_at_start_steps)),
+            aligned_after_ms: pair(|arm| arm.aligned_after_ms),
+            extra_marks: pair(|arm| Some(arm.marks.symphony as f64)),
         }
     }
 }
@@ -252,9 +256,7 @@ impl Report {
             "\nprototype, live / simulated\n\n{:>8}  {:<9} {:>24} {:>24} {:>12} {:>18} {:>14}",
             "lag, ms", "arm", "leader, ms", "laggard, ms", "lead", "aligned after, ms", "extra marks"
         );
-        let aligned = |ms: Option<f64>| ms.map_or("never".to_owned(), |ms| format!("{ms:.0}"));
         for run in &self.prototype {
-            let Pair { live, simulated } = run.aligned_after_ms;
             let _ = writeln!(
                 text,
                 "{:>8.0}  {:<9} {:>24} {:>24} {:>12} {:>18} {:>14}",
@@ -263,7 +265,7 @@ impl Report {
                 times(run.leader_jct_ms),
                 times(run.laggard_jct_ms),
                 both(run.lead_at_start_steps, 1),
-                format!("{} / {}", aligned(live), aligned(simulated)),
+                both(run.aligned_after_ms, 0),
                 both(run.extra_marks, 0)
             );
         }
@@ -274,11 +276,12 @@ impl Report {
 }
 
 fn both(pair: Pair, digits: usize) -> String {
-    format!("{:.digits$} / {:.digits$}", pair.live, pair.simulated)
+    let say = |value: Option<f64>| value.map_or("never".to_owned(), |value| format!("{value:.digits$}"));
+    format!("{} / {}", say(pair.live), say(pair.simulated))
 }
 
 fn times(pair: Pair) -> String {
-    let difference = pair.difference_pct().map_or("-".into(), |percent| format!("{percent:+.1} %"));
+    let difference = pair.difference_pct.map_or("-".into(), |percent| format!("{percent:+.1} %"));
     format!("{} {difference:>9}", both(pair, 0))
 }
 
@@ -288,7 +291,15 @@ mod tests {
     use crate::backend::sim::Topology;
 
     fn pair(live: f64, simulated: f64) -> Pair {
-        Pair { live, simulated }
+        Pair::new(live, simulated)
+    }
+
+    #[test]
+    fn what_has_no_value_on_one_side_has_no_difference() {
+        assert_eq!(pair(800.0, 900.0).difference_pct, Some(12.5));
+        assert_eq!(Pair::new(None, 1.0).difference_pct, None);
+        assert_eq!(Pair::new(1.0, None).difference_pct, None);
+        assert_eq!(both(Pair::new(1.26, None), 1), "1.3 / never");
     }
 
     #[test]
@@ -303,7 +314,7 @@ mod tests {
         assert_eq!(arm(pair(1000.0, 1149.0), pair(7000.0, 5951.0)).too_far(), Vec::<String>::new());
         let beyond = arm(pair(1000.0, 1151.0), pair(7000.0, 5949.0)).too_far();
         assert_eq!(beyond.len(), 2);
-        assert!(beyond[0].contains("healthy: 1000 ms live, 1151 ms simulated"), "{beyond:?}");
+        assert!(beyond[0].contains("healthy: 1000 / 1151 ms"), "{beyond:?}");
         assert_eq!(arm(pair(0.0, 1.0), pair(1.0, 1.0)).too_far().len(), 1, "what was not measured is no twin");
     }
 

@@ -122,7 +122,10 @@ impl Arm {
                 key => key.to_owned(),
             };
             // A number or a boolean where it reads as one; text, such as a time with its unit, where not.
-            let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+            let value = match serde_json::from_str(value) {
+                Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
+                _ => Value::String(value.to_owned()),
+            };
             changes.insert(key, value);
         }
         if let Some(of) = changes.remove("of") {
@@ -196,6 +199,7 @@ mod tests {
         assert_eq!(long.gap_ns, 50_000);
         assert!(long.only_below_kmin && long.queue_fraction == 0.0);
         assert_eq!(parameters("x=policy:gold").policy, Policy::Gold);
+        assert_eq!(parameters("x=policy:null").policy, Policy::Null);
         assert_eq!(parameters("x=policy:blind,blind-probability:0.1").policy, Policy::Blind { probability: 0.1 });
         assert!(!parameters("x=enabled:false").enabled);
     }

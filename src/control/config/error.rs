@@ -126,8 +126,11 @@ impl ConfigError {
     }
 }
 
-/// The innermost key whose name or value holds the place.
+/// The innermost key whose name or value holds the place. What concerns the whole file has an empty place, and no key.
 fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Key {
+    if at.is_empty() {
+        return Key::default();
+    }
     fn holds(outer: Range<usize>, at: &Range<usize>) -> bool {
         outer.start <= at.start && at.end <= outer.end
     }

@@ -5,7 +5,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use super::file::{CollectiveName, FabricTable, File, JobTable, ModelName, PathsName, Place, TopologyName};
+use super::file::{CollectiveName, FabricTable, File, JobTable, LONGEST, ModelName, PathsName, Place, TopologyName};
 use crate::backend::sim::astra::{self, Window};
 use crate::backend::sim::{Discipline, Fabric, Job, Model, Paths, Setup, SlowLink, Topology, Transfer};
 use crate::control::config::{Key, Wrong};
@@ -23,6 +23,13 @@ enum Stream {
     SlowLinks,
     Background,
 }
+
+/// Ports of a fat tree's switches at most: 3456 hosts, and the next would have more than addresses tell apart.
+const LARGEST_TREE: u32 = 24;
+/// Foreign transfers at most, of all `[[background]]` together.
+const MOST_TRANSFERS: usize = 1 << 18;
+/// Steps of all iterations of a job at most.
+const MOST_STEPS: u64 = 1 << 24;
 
 /// Draws what is random and puts everything together.
 pub fn setup(file: &File, seed: u64, cc: dcqcn::Parameters) -> Result<Setup, Wrong> {
@@ -77,7 +84,8 @@ impl Draw {
     }
 }
 
-fn topology(table: &FabricTable) -> Result<Topology, Wrong> {
+/// Who is connected to whom.
+pub(super) fn topology(table: &FabricTable) -> Result<Topology, Wrong> {
     let fabric = Key::new("fabric");
     let number = |name: &str, value: Option<u32>, most: u32| match value {
         Some(value) if (1..=most).contains(&value) => Ok(value),
@@ -104,7 +112,7 @@ fn topology(table: &FabricTable) -> Result<Topology, Wrong> {
                 spines: number("spines", table.spines, 64 - hosts_per_leaf)?,
             }
         }
-        TopologyName::FatTree => match number("k", table.k, 64)? {
+        TopologyName::FatTree => match number("k", table.k, LARGEST_TREE)? {
             k if k.is_multiple_of(2) => Topology::FatTree { k },
             k => return Err(fabric.name("k").wrong(format!("{k} is odd; half of a switch's ports go up"))),
         },
@@ -139,6 +147,9 @@ fn fabric(file: &File, topology: Topology, shape: Shape, seed: u64) -> Result<Fa
     let mut slow_links = Vec::new();
     for (index, link) in file.slow_links.iter().enumerate() {
         let key = Key::new("slow_link").index(index);
+        if shape.uplinks == 0 {
+            return Err(key.wrong("a single switch has no uplinks; leave it out"));
+        }
         let place = |name: &str, value: Option<u32>, end: u32, drawn: u64| match value {
             None if end > 0 => Ok(drawn as u32),
             Some(value) if value < end => Ok(value),
@@ -217,6 +228,7 @@ fn jobs(file: &File, shape: Shape, seed: u64, cc: dcqcn::Parameters) -> Result<V
                 idle_ns: idle_ns(table, file.fabric.rate.0),
                 hosts,
             };
+            check(&job, &key)?;
             hold_up(&mut job, table, &mut stragglers, &key)?;
             jobs.push(job);
         }
@@ -229,9 +241,33 @@ fn idle_ns(table: &JobTable, bps: u64) -> Nanos {
         Idle::Time(time) => time.0,
         Idle::Steps(steps) => {
             let bits = u128::from(steps) * u128::from(table.chunk.0) * u128::from(table.channels) * 8;
-            Nanos::try_from(bits * 1_000_000_000 / u128::from(bps.max(1))).unwrap_or(Nanos::MAX)
+            Nanos::try_from(bits * 1_000_000_000 / u128::from(bps.max(1))).unwrap_or(Nanos::MAX).min(LONGEST.0)
         }
     }
+}
+
+/// What is wrong with a job as a whole.
+fn check(job: &Job, key: &Key) -> Result<(), Wrong> {
+    let ranks = job.hosts.len() as u32;
+    for (rank, &host) in (0u32..).zip(&job.hosts) {
+        let next = (rank + 1) % ranks;
+        if job.collective.sends(rank, ranks) && job.hosts[next as usize] == host {
+            return Err(key.name("hosts").wrong(format!(
+                "ranks {rank} and {next} are neighbours on host {host}, and a switch sends nothing back where it came \
+                 from; put another host between them, or leave out one of them"
+            )));
+        }
+    }
+    let steps = u64::from(job.collective.steps(ranks)) * u64::from(job.iterations);
+    if steps > MOST_STEPS {
+        let wrong = format!(
+            "{} of {} steps; all together at most {MOST_STEPS}",
+            job.iterations,
+            steps / u64::from(job.iterations)
+        );
+        return Err(key.name("iterations").wrong(wrong));
+    }
+    Ok(())
 }
 
 /// Host of each rank of one job.
@@ -296,6 +332,13 @@ fn background(file: &File, shape: Shape, seed: u64, cc: dcqcn::Parameters) -> Re
         }
         let mut start_at = draw.exponential(table.mean_gap.0);
         while start_at < table.until.0 {
+            if transfers.len() >= MOST_TRANSFERS {
+                let wrong = format!(
+                    "{}: more than {MOST_TRANSFERS} transfers until then; use less, or a longer mean_gap",
+                    table.until
+                );
+                return Err(Key::new("background").index(index).name("until").wrong(wrong));
+            }
             let mut others: Vec<u32> = (0..shape.hosts()).collect();
             let to = draw.take(&mut others).unwrap_or(0);
             for _ in 0..table.senders {

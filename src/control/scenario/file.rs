@@ -5,6 +5,13 @@ use serde::{Deserialize, Serialize};
 use crate::control::config::{Key, Wrong};
 use crate::control::units::{Bytes, Duration, Idle, Rate};
 
+/// The longest time that a key may have, 11 days: sums of several, and picoseconds of one, stay in 64 bits.
+pub(super) const LONGEST: Duration = Duration(1_000_000_000_000_000);
+/// The largest ring step: lengths of messages have 31 bits.
+pub(super) const MAX_CHUNK: Bytes = Bytes(1 << 30);
+/// The longest link: light takes so long through 200 000 km of fibre.
+const LONGEST_DELAY: Duration = Duration(1_000_000_000);
+
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -335,9 +342,15 @@ impl File {
             true => Ok(()),
             false => Err(key.wrong(format!("{value}; use {least} to {most}"))),
         };
+        let at_most = |value: Duration, most: Duration, key: Key| match value <= most {
+            true => Ok(()),
+            false => Err(key.wrong(format!("{value}; use at most {most}"))),
+        };
         positive(self.scale, Key::new("scale"))?;
         positive(self.limit.0 as f64, Key::new("limit"))?;
+        at_most(self.limit, LONGEST, Key::new("limit"))?;
         let fabric = Key::new("fabric");
+        at_most(self.fabric.delay, LONGEST_DELAY, fabric.name("delay"))?;
         positive(self.fabric.rate.0 as f64, fabric.name("rate"))?;
         if let Some(rate) = self.fabric.spine_rate {
             positive(rate.0 as f64, fabric.name("spine_rate"))?;
@@ -355,11 +368,14 @@ impl File {
         }
         for (index, job) in self.jobs.iter().enumerate() {
             let key = Key::new("job").index(index);
+            if job.class.is_empty() {
+                return Err(key.name("class").wrong("is empty; results go by this name"));
+            }
             within(job.count.into(), 1, 1024, key.name("count"))?;
             within(job.iterations.into(), 1, 1 << 20, key.name("iterations"))?;
             within(job.channels.into(), 1, 64, key.name("channels"))?;
             within(job.requests_per_step.into(), 1, 64, key.name("requests_per_step"))?;
-            within(job.chunk.0, 4, 1 << 30, key.name("chunk"))?;
+            within(job.chunk.0, 4, MAX_CHUNK.0, key.name("chunk"))?;
             if !job.chunk.0.is_multiple_of(4) {
                 return Err(key.name("chunk").wrong(format!("{}; use a multiple of 4 bytes", job.chunk)));
             }
@@ -377,14 +393,35 @@ impl File {
                 }
                 (_, None) => {}
             }
+            let times = [
+                ("compute", job.compute),
+                ("start", job.start),
+                ("skew", job.skew),
+                ("jitter", job.jitter),
+                ("idle", if let Idle::Time(time) = job.idle { time } else { Duration(0) }),
+            ];
+            times.into_iter().try_for_each(|(name, time)| at_most(time, LONGEST, key.name(name)))?;
             if let Some(straggler) = &job.straggler {
-                positive(straggler.nic_percent, key.name("straggler").name("nic_percent"))?;
+                let (key, percent) = (key.name("straggler"), straggler.nic_percent);
+                if !(percent > 0.0 && percent <= 100.0) {
+                    return Err(key.name("nic_percent").wrong(format!("{percent}; use more than 0, at most 100")));
+                }
+                at_most(straggler.late, LONGEST, key.name("late"))?;
             }
+        }
+        if !self.fabric.shared_nic && !self.background.is_empty() {
+            let wrong = "needs hosts with one NIC each; leave it out, or say fabric.shared_nic = true";
+            return Err(Key::new("background").index(0).wrong(wrong));
         }
         for (index, background) in self.background.iter().enumerate() {
             let key = Key::new("background").index(index);
             within(background.bytes.0, 1, 1 << 30, key.name("bytes"))?;
-            within(background.mean_gap.0, 1_000, 1 << 50, key.name("mean_gap"))?;
+            let key_of_gap = key.name("mean_gap");
+            if background.mean_gap.0 < 1_000 {
+                return Err(key_of_gap.wrong(format!("{}; use at least 1us", background.mean_gap)));
+            }
+            at_most(background.mean_gap, LONGEST, key_of_gap)?;
+            at_most(background.until, LONGEST, key.name("until"))?;
         }
         Ok(())
     }

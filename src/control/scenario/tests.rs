@@ -200,6 +200,16 @@ fn errors_of_set_name_the_key_and_the_cure_and_change_nothing() {
         ("fabric.leaves=1", "job[1].ranks: 8: no host is left for rank"),
         ("job.ranks=1", "job[0].ranks: 1; a ring has at least 2"),
         ("cc=reno", "cc: \"reno\" is no set; there are dc55"),
+        ("job.class=", "job[0].class: is empty"),
+        ("job.start=18446744073s", "job[0].start: 18446744073s; use at most 1000000s"),
+        ("job.idle=18446744073s", "job[0].idle: 18446744073s; use at most 1000000s"),
+        ("job[1].straggler.late=18446744073s", "job[1].straggler.late: 18446744073s; use at most 1000000s"),
+        ("job.straggler.nic_percent=101", "nic_percent: 101; use more than 0, at most 100"),
+        ("limit=1000001s", "limit: 1000001s; use at most 1000000s"),
+        ("fabric.delay=2s", "fabric.delay: 2s; use at most 1s"),
+        ("fabric={topology=\"fat-tree\", k=26, rate=\"10Gbit\"}", "fabric.k: 26; use 1 to 24"),
+        ("job.hosts=[0, 8, 8, 1]", "job[0].hosts: ranks 1 and 2 are neighbours on host 8"),
+        ("job.hosts=[0, 8, 0]", "job[0].hosts: ranks 2 and 0 are neighbours on host 0"),
     ] {
         let mut scenario = with("straggler-1", &["fabric.hosts_per_leaf=8"]);
         let before = scenario.clone();
@@ -229,12 +239,30 @@ fn errors_of_a_file_name_the_line_and_the_cure() {
         (format!("{fabric}[[job]]\nranks = 4\nsteps = 9"), "a ring's steps follow from its ranks"),
         (format!("{fabric}[[job]]\nranks = 4\ncollective = 'stream'"), "say how many chunks it sends"),
         (format!("{fabric}[[job]]\nranks = 4\nstraggler = {{ ranks = [4] }}"), "there is no rank 4; there are 4"),
-        (format!("{fabric}[[slow_link]]\nrate = '1Gbit'\n[[job]]\nranks = 4"), "slow_link[0].uplink: there are 0"),
+        (
+            format!("{fabric}[[slow_link]]\nrate = '1Gbit'\n[[job]]\nranks = 4"),
+            "slow_link[0]: a single switch has no uplinks",
+        ),
         (
             format!(
                 "{fabric}[[background]]\nsenders = 4\nbytes = '1MB'\nmean_gap = '1ms'\nuntil = '1s'\n[[job]]\nranks = 4"
             ),
             "background[0].senders: 4; use 1 to 3",
+        ),
+        (
+            format!("{fabric}[[job]]\nranks = 4\ncollective = 'stream'\nsteps = 32\niterations = 1048576"),
+            "t.toml:10:14: job[0].iterations: 1048576 of 32 steps; all together at most 16777216",
+        ),
+        (fabric.replace("description = 'x'\n", ""), "t.toml:1:1: missing field `description`"),
+        (
+            format!("{fabric}[[background]]\nbytes = '1KB'\nmean_gap = '1us'\nuntil = '9000s'\n[[job]]\nranks = 4"),
+            "t.toml:9:9: background[0].until: 9000s: more than 262144 transfers until then",
+        ),
+        (
+            format!(
+                "{fabric}shared_nic = false\n[[background]]\nbytes = '1KB'\nmean_gap = '1ms'\nuntil = '1s'\n[[job]]\nranks = 4"
+            ),
+            "background[0]: needs hosts with one NIC each; leave it out, or say fabric.shared_nic = true",
         ),
     ] {
         let error = parse(&text).expect_err(&text).to_string();

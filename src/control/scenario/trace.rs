@@ -20,7 +20,9 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::ScenarioError;
-use super::file::{CollectiveName, File, JobTable};
+use super::draw::topology;
+use super::file::{CollectiveName, File, JobTable, LONGEST, MAX_CHUNK};
+use crate::backend::sim::Topology;
 use crate::control::config::{ConfigError, Key, Wrong};
 use crate::control::units::{Bytes, Duration};
 
@@ -44,8 +46,10 @@ impl File {
     pub(super) fn with_trace(mut self, folder: &Path) -> Result<File, ScenarioError> {
         let Some(trace) = self.trace.take() else { return Ok(self) };
         let path = folder.join(trace);
+        // A fabric that is none is told of later, with its own line.
+        let hosts = topology(&self.fabric).map_or(u32::MAX, Topology::hosts);
         let text = std::fs::read_to_string(&path).map_err(|reason| ConfigError::Read { path: path.clone(), reason })?;
-        self.jobs = jobs(&text).map_err(|(line, wrong)| {
+        self.jobs = jobs(&text, hosts).map_err(|(line, wrong)| {
             let file = path.display().to_string();
             ConfigError::Wrong { file, line, column: 1, wrong }
         })?;
@@ -53,8 +57,8 @@ impl File {
     }
 }
 
-/// A job for each line, or what is wrong and in which line.
-fn jobs(text: &str) -> Result<Vec<JobTable>, (usize, Wrong)> {
+/// A job for each line, on a fabric of so many hosts; or what is wrong and in which line.
+fn jobs(text: &str, hosts: u32) -> Result<Vec<JobTable>, (usize, Wrong)> {
     let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).trim(csv::Trim::All).from_reader(text.as_bytes());
     let header = reader.headers().map_err(|error| wrong(&error))?.clone();
     if header != COLUMNS[..] {
@@ -70,18 +74,40 @@ fn jobs(text: &str) -> Result<Vec<JobTable>, (usize, Wrong)> {
         if jobs.len() == MAX_LINES {
             return Err((number, Key::default().wrong(format!("more than {MAX_LINES} collectives; cut the trace"))));
         }
-        jobs.push(job(line).map_err(|wrong| (number, wrong))?);
+        jobs.push(job(line, hosts).map_err(|wrong| (number, wrong))?);
+    }
+    if jobs.is_empty() {
+        return Err((1, Key::default().wrong("no line after the header; write one for each collective")));
     }
     Ok(jobs)
 }
 
-fn job(line: Line) -> Result<JobTable, Wrong> {
+fn job(line: Line, fabric_hosts: u32) -> Result<JobTable, Wrong> {
+    if line.job.is_empty() {
+        return Err(Key::new("job").wrong("is empty; results go by this name"));
+    }
+    if line.time_ns > LONGEST.0 {
+        return Err(Key::new("time_ns").wrong(format!("{}; use at most {}", line.time_ns, LONGEST.0)));
+    }
     if line.collective == CollectiveName::Stream {
         return Err(Key::new("collective").wrong("a stream is none; use all-reduce, all-gather or reduce-scatter"));
     }
     let hosts = hosts(&line.ranks)
         .ok_or_else(|| Key::new("ranks").wrong(format!("{:?} are no hosts; write 0-7 or 0;4;8-11", line.ranks)))?;
-    let chunk = line.bytes.div_ceil(hosts.len().max(1) as u64).max(1).next_multiple_of(4);
+    let key = Key::new("ranks");
+    if hosts.len() < 2 {
+        return Err(key.wrong(format!("{:?} is one host; a ring has at least 2 ranks", line.ranks)));
+    }
+    if let Some(host) = hosts.iter().find(|host| **host >= fabric_hosts) {
+        return Err(key.wrong(format!("there is no host {host}; there are {fabric_hosts}, counted from 0")));
+    }
+    let most = MAX_CHUNK.0 * hosts.len() as u64;
+    if !(1..=most).contains(&line.bytes) {
+        return Err(
+            Key::new("bytes").wrong(format!("{}; use 1 to {most}: a step carries {MAX_CHUNK} at most", line.bytes))
+        );
+    }
+    let chunk = line.bytes.div_ceil(hosts.len() as u64).next_multiple_of(4);
     Ok(JobTable {
         class: line.job,
         hosts: Some(hosts),
@@ -116,7 +142,10 @@ fn wrong(error: &csv::Error) -> (usize, Wrong) {
         _ => Key::default(),
     };
     let message = match error.kind() {
-        csv::ErrorKind::Deserialize { err, .. } => err.kind().to_string(),
+        csv::ErrorKind::Deserialize { err, .. } => match err.kind() {
+            csv::DeserializeErrorKind::ParseInt(reason) => format!("{reason}; write a whole number, in digits"),
+            kind => kind.to_string(),
+        },
         csv::ErrorKind::UnequalLengths { len, expected_len, .. } => {
             format!("{len} values; there are {expected_len} columns: {}", COLUMNS.join(","))
         }
@@ -142,7 +171,7 @@ time_ns,job,collective,ranks,bytes
 ";
 
     fn error(text: &str) -> String {
-        let (line, wrong) = jobs(text).expect_err(text);
+        let (line, wrong) = jobs(text, 8).expect_err(text);
         format!("{line}: {wrong}")
     }
 
@@ -196,14 +225,26 @@ time_ns,job,collective,ranks,bytes
         );
         assert!(error(&with("5,a,all-reduce,0-4294967295,4")).starts_with("3: ranks: "));
         assert!(error(&with("5,a,all-reduce,0-3")).starts_with("3: 4 values; there are 5 columns"));
+        for (line, expected) in [
+            ("1e9,a,all-reduce,0-3,4", "3: time_ns: invalid digit found in string; write a whole number"),
+            ("18446744073709551615,a,all-reduce,0-3,4", "3: time_ns: 18446744073709551615; use at most"),
+            ("5,,all-reduce,0-3,4", "3: job: is empty"),
+            ("5,a,all-reduce,3,18446744073709551615", "3: ranks: \"3\" is one host; a ring has at least 2"),
+            ("5,a,all-reduce,0-8,4", "3: ranks: there is no host 8; there are 8, counted from 0"),
+            ("5,a,all-reduce,0-3,0", "3: bytes: 0; use 1 to 4294967296: a step carries 1GiB at most"),
+            ("5,a,all-reduce,0-3,4294967297", "3: bytes: 4294967297; use 1 to"),
+        ] {
+            assert!(error(&with(line)).starts_with(expected), "{}", error(&with(line)));
+        }
+        assert!(error("time_ns,job,collective,ranks,bytes\n# 1\n").starts_with("1: no line after the header"));
         assert!(error(&with("5,a,stream,0-3,9")).starts_with("3: collective: a stream is none"));
     }
 
     proptest! {
         #[test]
         fn no_text_panics(text in "(?s).{0,200}", line in "[0-9a-z;,\\-\"]{0,60}") {
-            let _ = jobs(&text);
-            let _ = jobs(&format!("time_ns,job,collective,ranks,bytes\n{line}"));
+            let _ = jobs(&text, 8);
+            let _ = jobs(&format!("time_ns,job,collective,ranks,bytes\n{line}"), 8);
         }
     }
 }

@@ -109,7 +109,10 @@ impl<'a, W: Transport, N: Node<W>, M: HostModel<W>> Engine<'a, W, N, M> {
                 Event::Arrival(link) => links[link as usize].flying.get(1).map(|(key, ..)| *key),
                 _ => None,
             });
-            let Some((now, event)) = next.filter(|(now, _)| *now <= limit) else { break };
+            let Some((now, event)) = next.filter(|(now, _)| *now <= limit) else {
+                self.now = limit; // nothing more happens until then
+                break;
+            };
             self.now = now;
             match event {
                 Event::Arrival(link) => self.arrival(link),

@@ -147,3 +147,16 @@ fn pauses_keep_a_small_buffer_from_dropping() {
     assert!(lossless.jobs.iter().all(|job| job.finish_ns.is_some()));
     assert_eq!(lossless, run_as_bytes(&setup).unwrap());
 }
+
+#[test]
+fn a_run_that_is_given_up_has_taken_its_limit_however_early_the_last_event_was() {
+    let mut setup = setup(Topology::Single { hosts: 2 }, vec![job("all", vec![0, 1], 1_000_000)]);
+    setup.limit_ns = 1_000_000; // a step alone takes 0.8 ms
+    let results = run(&setup).expect("it runs");
+    assert_eq!((results.jobs[0].finish_ns, results.end_ns), (None, 1_000_000));
+    setup.limit_ns = 10_000_000;
+    let results = run(&setup).expect("it runs");
+    assert_eq!(results.jobs[0].finish_ns, Some(results.end_ns), "one that ends has taken what it took");
+    setup.fabric.buffer_bytes = 1; // everything is dropped
+    assert_eq!(run(&setup).expect("it runs").end_ns, 10_000_000);
+}

@@ -52,8 +52,9 @@ Arms, all run by default on the same seeds, so that they share start times, path
   oracle         senders without congestion control, the packet of least lead first: how far alignment could go
   fifo           senders without congestion control, first in, first out
 Parameters of Symphony for --arm: threshold (or t) in steps, queue (or qthr) as a fraction of Kmin, gap, epoch, recovery,
-gold-idle (times such as 50us), only-below-kmin (or c3; true, false), policy (owner-min, gold, null, blind),
-blind-probability, enabled; or of:ARM, a blind arm that is matched to ARM. What is left out is as in symphony.
+gold-idle (times such as 50us), growing, only-below-kmin (or c3), enabled (true, false), min-step in recoveries, policy
+(owner-min, gold, null, blind), blind-probability; or of:ARM, a blind arm that is matched to ARM. What is left out is as in
+symphony.
   symphony sim straggler-3 --arm eager=t:0.25,gap:50us --arm eager-blind=of:eager
 
 Without --seeds, seeds are added (10 to 200) until the 95 % interval of the null arm is within +-1 %; else the row says
@@ -97,7 +98,7 @@ struct RunArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// Run only every N-th run, from number I (0 to N-1), and write it to --out
-    #[arg(long, value_name = "I/N", value_parser = shard, requires = "out")]
+    #[arg(long, value_name = "I/N", value_parser = shard, requires = "out", conflicts_with_all = ["json", "csv", "report"])]
     shard: Option<(u64, u64)>,
     /// Where the shard goes, as JSON lines for `symphony sim merge`
     #[arg(long, value_name = "FILE", requires = "shard")]
@@ -233,6 +234,22 @@ fn cores() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shard_has_nothing_to_say_before_it_is_merged() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Sim {
+            #[command(flatten)]
+            _args: Args,
+        }
+        let words =
+            |more: &[&'static str]| [&["sim", "multi", "--seeds", "2", "--shard", "0/2", "--out", "x"], more].concat();
+        assert!(Sim::try_parse_from(words(&[])).is_ok());
+        for more in [&["--json"][..], &["--csv", "y"], &["--report", "z"]] {
+            assert!(Sim::try_parse_from(words(more)).is_err(), "{more:?}");
+        }
+    }
 
     #[test]
     fn a_shard_counts_from_0_and_is_one_of_them() {

@@ -37,9 +37,10 @@ pub struct Sweep {
 impl Sweep {
     /// The command that does it on one machine.
     pub fn command(&self) -> String {
-        let mut command = format!("symphony sim {} --cc {} --seeds {}", self.scenario, self.cc, self.seeds);
-        let each =
-            |option: &str, values: &[String]| values.iter().map(|v| format!(" {option} {v}")).collect::<String>();
+        let mut command = format!("symphony sim {} --cc {} --seeds {}", quoted(&self.scenario), self.cc, self.seeds);
+        let each = |option: &str, values: &[String]| {
+            values.iter().map(|v| format!(" {option} {}", quoted(v))).collect::<String>()
+        };
         if self.seed_offset > 0 {
             command += &format!(" --seed-offset {}", self.seed_offset);
         }
@@ -50,6 +51,12 @@ impl Sweep {
         }
         command
     }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:=/+%@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
 /// One run.
@@ -108,7 +115,8 @@ impl Record {
         let mut failures = Vec::new();
         for (number, job) in results.jobs.iter().enumerate() {
             let jct_ns = job.jct_ns().unwrap_or_else(|| {
-                failures.push(format!("job {number} ({}) did not finish", job.class));
+                let end_s = results.end_ns as f64 / 1e9;
+                failures.push(format!("job {number} ({}) did not finish within limit = {end_s}s", job.class));
                 results.end_ns.saturating_sub(job.start_ns)
             });
             by_class.entry(job.class.clone()).or_default().push(jct_ns as f64 / 1e6);
@@ -237,6 +245,16 @@ mod tests {
         let record = Record::new(1, "base", &results);
         assert_eq!(record.jct_ms["all"], 2.0);
         assert_eq!(record.failures.len(), 2, "{:?}", record.failures);
+        assert_eq!(record.failures[0], "job 0 (all) did not finish within limit = 0.0025s");
+    }
+
+    #[test]
+    fn the_command_of_a_sweep_can_be_pasted_into_a_shell() {
+        let set = vec!["job.idle=10 steps".to_owned(), "job.hosts=[0,1]".to_owned(), "fabric.pfc=true".to_owned()];
+        let command = Sweep { set, ..sweep() }.command();
+        let changes = "--set 'job.idle=10 steps' --set 'job.hosts=[0,1]' --set fabric.pfc=true";
+        assert_eq!(command, format!("symphony sim s --cc dc55 --seeds 2 {changes}"));
+        assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 
     #[test]

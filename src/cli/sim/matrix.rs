@@ -263,7 +263,7 @@ fn changes(text: &mut String, rows: &[&Row]) {
                 let _ = write!(text, " {} |", change.map_or("-".into(), text::percent));
             }
             let null = report.change_pct.get(NULL).and_then(|classes| classes.get(class));
-            let resolved = match null.map(|null| null.half_width() <= RESOLVED_PCT) {
+            let resolved = match null.map(|null| report.seeds > 1 && null.half_width() <= RESOLVED_PCT) {
                 Some(true) => "yes",
                 Some(false) => "**not resolved**",
                 None => "-",

@@ -144,9 +144,10 @@ pub fn changes(records: &[Record], arm: &str) -> BTreeMap<String, Change> {
     classes(records).into_iter().map(|class| (class.to_owned(), of(class))).collect()
 }
 
-/// Whether the null arm stays within [`RESOLVED_PCT`] in every class.
+/// Whether the null arm stays within [`RESOLVED_PCT`] in every class. One seed says nothing of chance.
 pub fn resolved(records: &[Record]) -> bool {
-    changes(records, NULL).values().all(|change| change.half_width() <= RESOLVED_PCT)
+    of_arm(records, NULL).nth(1).is_some()
+        && changes(records, NULL).values().all(|change| change.half_width() <= RESOLVED_PCT)
 }
 
 fn of_arm<'a>(records: &'a [Record], arm: &'a str) -> impl Iterator<Item = &'a Record> {
@@ -310,6 +311,8 @@ mod tests {
             [record(1, "base", 10.0), record(2, "base", 20.0), record(1, "null", 12.0), record(2, "null", 19.0)];
         assert_eq!(report(&records).resolved, Some(false));
         assert_eq!(report(&records[..2]).resolved, None);
+        let of_one_seed = [record(1, "base", 10.0), record(1, "null", 10.0)];
+        assert_eq!(report(&of_one_seed).resolved, Some(false), "no interval of one seed is known");
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! ingress   classify -> track -> progress      which job and flow, which step, how far ahead of the job's laggard
-//! egress    align                              an extra mark for a packet that is ahead where there is a queue
+//! egress    align                              an extra mark for a packet that is ahead, and does not fall back, in a queue
 //! ```
+//!
+//! A job whose steps are short beside DCQCN's recovery is tracked and never marked.
 //!
 //! XDP runs twins of the ingress stages (`ebpf/`): same registers, same order, same results. A packet that it has tracked
 //! is not tracked again. Every decision is a pure function on one register cell, so a stage is what reads the cell.

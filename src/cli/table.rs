@@ -27,14 +27,18 @@ fn cell(value: Option<&Value>) -> String {
     }
 }
 
+/// What is left empty stands with the numbers around it.
+fn is_number(cell: &str) -> bool {
+    cell.is_empty() || cell.parse::<f64>().is_ok()
+}
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.0.first().map_or(0, Vec::len);
         let cells = |column: usize| self.0.iter().filter_map(move |row| row.get(column));
         let widths: Vec<usize> =
             (0..columns).map(|column| cells(column).map(|cell| cell.chars().count()).max().unwrap_or(0)).collect();
-        let numbers: Vec<bool> =
-            (0..columns).map(|column| cells(column).skip(1).all(|cell| cell.parse::<f64>().is_ok())).collect();
+        let numbers: Vec<bool> = (0..columns).map(|column| cells(column).skip(1).all(|cell| is_number(cell))).collect();
         for (number, row) in self.0.iter().enumerate() {
             let mut line = String::new();
             for (column, cell) in row.iter().enumerate() {
@@ -68,5 +72,7 @@ mod tests {
         let table = Table::of_objects(&objects, &[("job", "/job"), ("name", "/b"), ("red", "/m/red"), ("?", "/none")]);
         assert_eq!(table.to_string(), "job  name     red  ?\n  1  first      5  -\n 20  x      12345  -");
         assert_eq!(Table::of_objects(&json!([]), &[("job", "/job")]).to_string(), "job");
+        let sparse = Table::of_objects(&json!([{ "red": 12 }, { "red": "" }, { "red": 5 }]), &[("RED", "/red")]);
+        assert_eq!(sparse.to_string(), "RED\n 12\n\n  5");
     }
 }

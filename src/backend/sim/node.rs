@@ -6,6 +6,7 @@ use super::packet::Transport;
 use super::results::Results;
 use crate::dataplane::{Departure, Function, IpAddress, Nanos, NoTrace, Phv, PortId, PortSet, Switch};
 use crate::functions::symphony::Symphony;
+use crate::roce::psn;
 
 /// A switch.
 pub(super) trait Node<W: Transport> {
@@ -67,7 +68,7 @@ impl Progress {
     pub(super) fn deliver(&mut self, phv: &Phv) {
         let (Some(flow), Some(roce)) = (self.flow(phv), phv.roce) else { return };
         let before = self.state[flow as usize].received;
-        self.state[flow as usize].received = before.max(u64::from(roce.psn) + 1);
+        self.state[flow as usize].received = before.max(packet_number(roce.psn, before) + 1);
         let job = self.state[flow as usize].job;
         if before == self.minimum[job as usize] {
             let of_job = self.state.iter().filter(|flow| flow.job == job);
@@ -78,9 +79,14 @@ impl Progress {
     /// Lead of a packet over its job's minimum, in 1/256 steps.
     pub(super) fn lead(&self, flow: u32, phv: &Phv) -> i64 {
         let flow = self.state[flow as usize];
-        let psn = phv.roce.map_or(0, |roce| u64::from(roce.psn));
-        (psn as i64 - self.minimum[flow.job as usize] as i64) * 256 / flow.packets_per_step as i64
+        let number = phv.roce.map_or(0, |roce| packet_number(roce.psn, flow.received));
+        (number as i64 - self.minimum[flow.job as usize] as i64) * 256 / flow.packets_per_step as i64
     }
+}
+
+/// Which packet of its queue pair a PSN means, near one that was received; simulated queue pairs start at 0.
+fn packet_number(psn: u32, near: u64) -> u64 {
+    psn::from_wire(0, psn, near).unwrap_or(0)
 }
 
 /// The functions of a simulated switch: with or without Symphony.

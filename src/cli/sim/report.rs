@@ -8,6 +8,8 @@ use super::arm::{Arm, BASE, NULL};
 use super::record::{Record, Sweep};
 use super::statistics::{Change, Summary, change, mean, summarise};
 
+/// Seeds below which no row counts as resolved.
+const LEAST_SEEDS: usize = 10;
 /// The null arm's half-width, in per cent, from which a row counts as resolved.
 pub const RESOLVED_PCT: f64 = 1.0;
 
@@ -144,9 +146,9 @@ pub fn changes(records: &[Record], arm: &str) -> BTreeMap<String, Change> {
     classes(records).into_iter().map(|class| (class.to_owned(), of(class))).collect()
 }
 
-/// Whether the null arm stays within [`RESOLVED_PCT`] in every class. One seed says nothing of chance.
+/// Whether the null arm stays within [`RESOLVED_PCT`] in every class. Few seeds say little of chance.
 pub fn resolved(records: &[Record]) -> bool {
-    of_arm(records, NULL).nth(1).is_some()
+    of_arm(records, NULL).count() >= LEAST_SEEDS
         && changes(records, NULL).values().all(|change| change.half_width() <= RESOLVED_PCT)
 }
 
@@ -297,7 +299,7 @@ mod tests {
         let change = &report.change_pct.get("symphony").expect("it ran")["healthy"];
         assert_eq!(*change, Change { mean: -50.0, ci_low: -50.0, ci_high: -50.0 });
         assert_eq!(report.change_pct.get("null").expect("it ran")["straggler"], Change::default());
-        assert_eq!(report.resolved, Some(true));
+        assert_eq!(report.resolved, Some(false), "two seeds are too few");
         assert_eq!(report.bound_ms, BTreeMap::from([("healthy".into(), 5.0), ("straggler".into(), 50.0)]));
         assert_eq!((report.events, report.events_per_s), (6000, 2_000_000));
         let json = serde_json::to_value(&report).expect("JSON");
@@ -311,8 +313,9 @@ mod tests {
             [record(1, "base", 10.0), record(2, "base", 20.0), record(1, "null", 12.0), record(2, "null", 19.0)];
         assert_eq!(report(&records).resolved, Some(false));
         assert_eq!(report(&records[..2]).resolved, None);
-        let of_one_seed = [record(1, "base", 10.0), record(1, "null", 10.0)];
-        assert_eq!(report(&of_one_seed).resolved, Some(false), "no interval of one seed is known");
+        let quiet = |seeds| (1..=seeds).flat_map(|seed| [record(seed, "base", 10.0), record(seed, "null", 10.0)]);
+        let resolved = |seeds| report(&quiet(seeds).collect::<Vec<_>>()).resolved;
+        assert_eq!((resolved(9), resolved(10)), (Some(false), Some(true)), "an interval of few seeds says little");
     }
 
     #[test]

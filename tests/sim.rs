@@ -289,3 +289,17 @@ fn the_list_shows_every_built_in_scenario() {
     sorted.sort_unstable();
     assert_eq!(sorted, files);
 }
+
+#[test]
+fn a_printed_scenario_is_a_file_that_does_the_same() {
+    let lab = Lab::new();
+    let (status, printed, _) = lab.sim(&["alone.toml", "--set", "job.chunk=64KiB", "--print-config"]);
+    assert_eq!(status, 0);
+    std::fs::write(lab.path("printed.toml"), printed).expect("it can be written");
+    let jct = |args: &[&str]| {
+        let (status, json, _) = lab.sim(&[args, &["--seeds", "1", "--arms", "base", "--json"]].concat());
+        assert_eq!(status, 0);
+        serde_json::from_str::<Value>(&json).expect("JSON")["arms"]["base"].clone()
+    };
+    assert_eq!(jct(&["printed.toml"]), jct(&["alone.toml", "--set", "job.chunk=64KiB"]));
+}

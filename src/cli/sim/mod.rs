@@ -103,6 +103,9 @@ struct RunArgs {
     /// Where the shard goes, as JSON lines for `symphony sim merge`
     #[arg(long, value_name = "FILE", requires = "shard")]
     out: Option<PathBuf>,
+    /// Run nothing; print the scenario with every value in force, as a file to start from
+    #[arg(long)]
+    print_config: bool,
 }
 
 #[derive(clap::Args)]
@@ -179,6 +182,10 @@ fn sweep(args: RunArgs) -> Result<ExitCode> {
         seeds: args.sweep.seeds.unwrap_or(if args.sweep.quick { QUICK_SEEDS } else { 0 }),
         seed_offset: args.sweep.seed_offset,
     })?;
+    if args.print_config {
+        super::print(study.scenario().to_toml().trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let (Some(shard), Some(out)) = (args.shard, args.out) {
         let mut file = output::create(&out)?;
         let progress = progress::bar(0);

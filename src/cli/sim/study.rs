@@ -53,6 +53,11 @@ impl Study {
         Ok(Study { sweep, scenario, known, arms, control })
     }
 
+    /// The scenario with all changes.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
     /// What the scenario is, in a line.
     pub fn description(&self) -> &str {
         self.scenario.description()

@@ -4,64 +4,14 @@
 
 use std::thread;
 
-use symphony::backend::sim::{self, Discipline, Fabric, Job, Model, Paths, Results, Setup, Topology};
+use symphony::backend::sim::{self, Fabric, Job, Model, Results, Setup, Topology};
 use symphony::control::scenario::Scenario;
-use symphony::dataplane::{Nanos, Pfc, Red};
+use symphony::dataplane::{Nanos, Pfc};
 use symphony::functions::symphony::Parameters;
 use symphony::roce::{Collective, dcqcn};
 
-const GBIT: u64 = 1_000_000_000;
 /// A step of a matrix row here: short, so that all rows run in seconds.
 const SHORT_STEP: u32 = 128_000;
-
-fn fabric(topology: Topology) -> Fabric {
-    Fabric {
-        topology,
-        host_bps: 10 * GBIT,
-        fabric_bps: 10 * GBIT,
-        slow_links: Vec::new(),
-        shared_nic: true,
-        delay_ns: 1000,
-        red: Some(Red { kmin_bytes: 40_000, kmax_bytes: 160_000, pmax: 0.2 }),
-        buffer_bytes: 64 << 20,
-        pfc: None,
-        paths: Paths::CollisionFree,
-    }
-}
-
-fn job(hosts: Vec<u32>, collective: Collective, chunk_bytes: u32) -> Job {
-    let ranks = hosts.len();
-    Job {
-        class: "all".into(),
-        hosts,
-        collective,
-        iterations: 1,
-        compute_ns: 0,
-        chunk_bytes,
-        channels: 1,
-        requests_per_step: 1,
-        path_mtu: 4096,
-        nic_bps: vec![10 * GBIT; ranks],
-        start_at: vec![0; ranks],
-        congestion_control: Some(dcqcn::Parameters::DC55),
-        step_size_known: true,
-        known: true,
-        idle_ns: 100_000_000,
-    }
-}
-
-fn setup(fabric: Fabric, jobs: Vec<Job>) -> Setup {
-    Setup {
-        seed: 1,
-        fabric,
-        jobs,
-        model: Model::Roce,
-        background: Vec::new(),
-        symphony: None,
-        discipline: Discipline::Fifo,
-        limit_ns: 100_000_000_000,
-    }
-}
 
 fn run(setup: &Setup) -> Results {
     sim::run(setup).expect("the setup is sound")
@@ -108,10 +58,11 @@ fn into_one_port(starts: &[Nanos], steps: u32, chunk_bytes: u32) -> Setup {
     let hosts = starts.len() as u32 + 1;
     let flow = |(host, &start): (u32, &Nanos)| Job {
         start_at: vec![start; 2],
-        ..job(vec![host, 0], Collective::Stream { steps }, chunk_bytes)
+        collective: Collective::Stream { steps },
+        ..Job::new(vec![host, 0], chunk_bytes)
     };
     let jobs = (1..).zip(starts).map(flow).collect();
-    setup(fabric(Topology::Single { hosts }), jobs)
+    Setup::new(Fabric::new(Topology::Single { hosts }), jobs)
 }
 
 /// Zhu et al., SIGCOMM 2015, section 3: flows that share a bottleneck come to equal rates whenever they began, and keep it busy
@@ -183,8 +134,8 @@ fn rings_that_meet_nobody_take_their_closed_form() {
         for (collective, (chunk_bytes, channels, requests_per_step)) in
             collectives.iter().flat_map(|&collective| sizes.map(|size| (collective, size)))
         {
-            let ring = Job { channels, requests_per_step, ..job(hosts.clone(), collective, chunk_bytes) };
-            let setup = setup(fabric(topology), vec![ring]);
+            let ring = Job { collective, channels, requests_per_step, ..Job::new(hosts.clone(), chunk_bytes) };
+            let setup = Setup::new(Fabric::new(topology), vec![ring]);
             let results = run(&setup);
             let ns = results.jobs[0].jct_ns().expect("it ends") as f64;
             let closed = closed_form_ns(&setup);

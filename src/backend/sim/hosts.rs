@@ -54,13 +54,12 @@ pub(super) struct Hosts<'a> {
     /// The setup's time 0.
     begin: Nanos,
     agents: Vec<Agent>,
+    /// By host where its ranks share a NIC, else by rank.
     lines: Vec<Line>,
     jobs: Vec<JobState>,
     unfinished: usize,
     /// By host, by endpoint number.
     directory: Vec<Vec<u32>>,
-    /// Line of each host whose ranks share one.
-    shared: Option<Vec<u32>>,
     reorder: bool,
     recycled: Vec<u32>,
     /// The endpoint that the last packet was for.
@@ -81,7 +80,6 @@ impl<'a> Hosts<'a> {
             unfinished: 0,
             lines: if setup.fabric.shared_nic { (0..hosts).map(line).collect() } else { Vec::new() },
             directory: vec![Vec::new(); hosts as usize],
-            shared: setup.fabric.shared_nic.then(|| (0..hosts).collect()),
             reorder: setup.fabric.paths == Paths::PerStep,
             recycled: Vec::new(),
             receiver: None,
@@ -145,7 +143,7 @@ impl<'a> Hosts<'a> {
     }
 
     fn host_of_line(&self, line: u32) -> u32 {
-        if self.shared.is_some() {
+        if self.setup.fabric.shared_nic {
             return line;
         }
         let agent = self.lines[line as usize].agents.first();
@@ -175,12 +173,11 @@ impl<'a> Hosts<'a> {
         let bps = config.line_rate_bps;
         let next = config.start_at;
         let endpoint_ = Endpoint::new(config).map_err(|wrong| error("job", wrong.to_string()))?;
-        let line = match &self.shared {
-            Some(lines) => lines[host as usize],
-            None => {
-                self.lines.push(Line { bps, ..Line::default() });
-                (self.lines.len() - 1) as u32
-            }
+        let line = if self.setup.fabric.shared_nic {
+            host
+        } else {
+            self.lines.push(Line { bps, ..Line::default() });
+            (self.lines.len() - 1) as u32
         };
         let agent = Agent { endpoint: endpoint_, line, job, next, finished: false, reordering: Vec::new() };
         let index = match self.recycled.pop() {

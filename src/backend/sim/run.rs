@@ -53,7 +53,7 @@ fn with_switches<W: RoceTransport, N: Node<W>>(
             }
         }
         if job.known {
-            known.push(symphony_job(setup, index, job, ring));
+            known.push(symphony_job(setup, index, job, ring, hosts.packets_per_step(index)));
         }
     }
     let nodes = plan.switches.iter().map(|switch| node(switch, &known)).collect();
@@ -71,7 +71,7 @@ pub(super) fn forward(switch: &SwitchPlan) -> Forward {
 
 /// Symphony that knows `jobs`.
 pub(super) fn with_jobs(parameters: Parameters, jobs: &[symphony::Job]) -> Symphony {
-    let flows: usize = jobs.iter().map(|job| job.ring.len() * 2 * 64.min(MAX_CHANNELS)).sum();
+    let flows: usize = jobs.iter().map(|job| job.ring.len() * FLOWS_PER_EDGE).sum();
     let mut function = Symphony::new(parameters, flows.max(1) as u32, jobs.len().max(1) as u16);
     for job in jobs {
         // The control plane of every switch is told of every job; what does not fit was refused when the setup was read.
@@ -80,12 +80,17 @@ pub(super) fn with_jobs(parameters: Parameters, jobs: &[symphony::Job]) -> Symph
     function
 }
 
-/// Room for flows is made for so many channels a ring.
-const MAX_CHANNELS: usize = 4;
+/// Room for flows: four channels, and in a ring of two their clear-to-sends.
+const FLOWS_PER_EDGE: usize = 8;
 
 /// The job as the switches know it.
-fn symphony_job(setup: &Setup, index: u32, job: &super::Job, ring: Vec<IpAddr>) -> symphony::Job {
-    let packets = job.chunk_bytes.div_ceil(job.path_mtu);
+fn symphony_job(
+    setup: &Setup,
+    index: u32,
+    job: &super::Job,
+    ring: Vec<IpAddr>,
+    packets_per_step: u32,
+) -> symphony::Job {
     let steps = job.collective.steps(ring.len() as u32);
     symphony::Job {
         id: index + 1,
@@ -96,7 +101,7 @@ fn symphony_job(setup: &Setup, index: u32, job: &super::Job, ring: Vec<IpAddr>) 
             _ => symphony::StepSource::Message,
         },
         requests_per_step: job.requests_per_step as u16,
-        packets_per_step: job.step_size_known.then_some(packets),
+        packets_per_step: job.step_size_known.then_some(packets_per_step),
         path_mtu: job.path_mtu,
         steps_per_collective: steps,
         step_ns: step_ns(setup, job),

@@ -38,6 +38,65 @@ pub enum Model {
     Astra(astra::Parameters),
 }
 
+impl Setup {
+    /// These jobs on this fabric, seed 1, no foreign traffic, switches without Symphony, 100 s at most.
+    pub fn new(fabric: Fabric, jobs: Vec<Job>) -> Self {
+        Setup {
+            seed: 1,
+            fabric,
+            jobs,
+            model: Model::default(),
+            background: Vec::new(),
+            symphony: None,
+            discipline: Discipline::default(),
+            limit_ns: 100_000_000_000,
+        }
+    }
+}
+
+impl Fabric {
+    /// Links of 10 Gbit/s and 1 us, RED from 40 to 160 KB, 64 MiB a switch, no PFC, paths that do not collide.
+    pub fn new(topology: Topology) -> Self {
+        Fabric {
+            topology,
+            host_bps: NOMINAL_BPS,
+            fabric_bps: NOMINAL_BPS,
+            slow_links: Vec::new(),
+            shared_nic: true,
+            delay_ns: 1000,
+            red: Some(Red { kmin_bytes: 40_000, kmax_bytes: 160_000, pmax: 0.2 }),
+            buffer_bytes: 64 << 20,
+            pfc: None,
+            paths: Paths::CollisionFree,
+        }
+    }
+}
+
+impl Job {
+    /// One all-reduce of these hosts at 10 Gbit/s with dc55, on one channel, all at once, in packets of 4096 bytes, as the
+    /// only class; Symphony knows it and its step size, and takes it for restarted after 100 ms.
+    pub fn new(hosts: Vec<u32>, chunk_bytes: u32) -> Self {
+        let ranks = hosts.len();
+        Job {
+            class: "all".into(),
+            hosts,
+            collective: Collective::AllReduce,
+            iterations: 1,
+            compute_ns: 0,
+            chunk_bytes,
+            channels: 1,
+            requests_per_step: 1,
+            path_mtu: 4096,
+            nic_bps: vec![NOMINAL_BPS; ranks],
+            start_at: vec![0; ranks],
+            congestion_control: Some(dcqcn::Parameters::DC55),
+            step_size_known: true,
+            known: true,
+            idle_ns: 100_000_000,
+        }
+    }
+}
+
 /// How an egress port orders its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Discipline {

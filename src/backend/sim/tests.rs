@@ -1,58 +1,8 @@
 use super::*;
-use crate::dataplane::{Pfc, Red};
+use crate::dataplane::Pfc;
 use crate::functions::symphony::Parameters;
-use crate::roce::{Collective, dcqcn};
 
 const GBIT: u64 = 1_000_000_000;
-
-fn fabric(topology: Topology) -> Fabric {
-    Fabric {
-        topology,
-        host_bps: 10 * GBIT,
-        fabric_bps: 10 * GBIT,
-        slow_links: Vec::new(),
-        shared_nic: true,
-        delay_ns: 1000,
-        red: Some(Red { kmin_bytes: 40_000, kmax_bytes: 160_000, pmax: 0.2 }),
-        buffer_bytes: 64 << 20,
-        pfc: None,
-        paths: Paths::CollisionFree,
-    }
-}
-
-fn job(class: &str, hosts: Vec<u32>, chunk_bytes: u32) -> Job {
-    let ranks = hosts.len();
-    Job {
-        class: class.into(),
-        hosts,
-        collective: Collective::AllReduce,
-        iterations: 1,
-        compute_ns: 0,
-        chunk_bytes,
-        channels: 1,
-        requests_per_step: 1,
-        path_mtu: 4096,
-        nic_bps: vec![10 * GBIT; ranks],
-        start_at: vec![0; ranks],
-        congestion_control: Some(dcqcn::Parameters::DC55),
-        step_size_known: true,
-        known: true,
-        idle_ns: 100_000_000,
-    }
-}
-
-fn setup(topology: Topology, jobs: Vec<Job>) -> Setup {
-    Setup {
-        seed: 1,
-        fabric: fabric(topology),
-        jobs,
-        model: Default::default(),
-        background: Vec::new(),
-        symphony: None,
-        discipline: Discipline::Fifo,
-        limit_ns: 100_000_000_000,
-    }
-}
 
 /// A healthy job and `k` jobs with one slow NIC; each uplink carries one flow of each.
 fn straggler(k: u32) -> Setup {
@@ -60,14 +10,15 @@ fn straggler(k: u32) -> Setup {
     let per_leaf = 4 * (k + 1);
     let jobs = (0..=k).map(|j| {
         let hosts = (0..8).map(|rank| (rank % 2) * per_leaf + j * 4 + rank / 2).collect();
-        let mut job = job(if j == 0 { "healthy" } else { "straggler" }, hosts, 2_000_000);
+        let class = if j == 0 { "healthy" } else { "straggler" };
+        let mut job = Job { class: class.into(), ..Job::new(hosts, 2_000_000) };
         if j > 0 {
             job.nic_bps[3] = GBIT / 2;
         }
         job.start_at = vec![u64::from(j) * 37_123; 8];
         job
     });
-    setup(topology, jobs.collect())
+    Setup::new(Fabric::new(topology), jobs.collect())
 }
 
 fn jct_ms(results: &Results, class: &str) -> f64 {
@@ -82,7 +33,9 @@ fn jct_ms(results: &Results, class: &str) -> f64 {
 
 #[test]
 fn a_ring_alone_takes_its_closed_form() {
-    let results = run(&setup(Topology::Single { hosts: 4 }, vec![job("all", vec![0, 1, 2, 3], 1_000_000)])).unwrap();
+    let results =
+        run(&Setup::new(Fabric::new(Topology::Single { hosts: 4 }), vec![Job::new(vec![0, 1, 2, 3], 1_000_000)]))
+            .unwrap();
     let ms = jct_ms(&results, "all");
     // 6 steps of 1 MB in 4158-byte frames at 10 Gbit/s, each 2 hops: one more packet and 2 us on the way.
     let step = (1_000_000.0 + 245.0 * 62.0) * 8.0 / 10e9 * 1e3;
@@ -150,7 +103,7 @@ fn pauses_keep_a_small_buffer_from_dropping() {
 
 #[test]
 fn a_run_that_is_given_up_has_taken_its_limit_however_early_the_last_event_was() {
-    let mut setup = setup(Topology::Single { hosts: 2 }, vec![job("all", vec![0, 1], 1_000_000)]);
+    let mut setup = Setup::new(Fabric::new(Topology::Single { hosts: 2 }), vec![Job::new(vec![0, 1], 1_000_000)]);
     setup.limit_ns = 1_000_000; // a step alone takes 0.8 ms
     let results = run(&setup).expect("it runs");
     assert_eq!((results.jobs[0].finish_ns, results.end_ns), (None, 1_000_000));

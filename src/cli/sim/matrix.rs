@@ -169,7 +169,7 @@ fn read_before(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The text with the table in the place of the old one; the table alone where there is none.
+/// The text with the table in the place of the old one, or behind it where there is none.
 fn within(before: &str, table: &str) -> String {
     let marked = format!("{BEGIN}\n{table}{END}\n");
     let old = before.find(BEGIN).and_then(|begin| {
@@ -179,7 +179,8 @@ fn within(before: &str, table: &str) -> String {
     match old {
         Some((head, "")) => format!("{head}{marked}"),
         Some((head, tail)) => format!("{head}{marked}\n{tail}"),
-        None => format!("# Results\n\n{marked}"),
+        None if before.trim().is_empty() => format!("# Results\n\n{marked}"),
+        None => format!("{}\n\n{marked}", before.trim_end()),
     }
 }
 
@@ -312,6 +313,7 @@ mod tests {
     fn only_the_table_of_a_file_is_replaced() {
         let first = within("", "| a |\n");
         assert_eq!(first, format!("# Results\n\n{BEGIN}\n| a |\n{END}\n"));
+        assert_eq!(within("# Mine\n\nWords.\n", "| a |\n"), format!("# Mine\n\nWords.\n\n{BEGIN}\n| a |\n{END}\n"));
         let written = format!("# Mine\n\nWords.\n\n{BEGIN}\nold\n{END}\n\n## More\n");
         let replaced = within(&written, "| b |\n");
         assert_eq!(replaced, format!("# Mine\n\nWords.\n\n{BEGIN}\n| b |\n{END}\n\n## More\n"));

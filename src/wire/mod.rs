@@ -1,9 +1,10 @@
-//! Bytes <-> fields: Ethernet, VLAN, IPv4, IPv6, UDP, RoCEv2 with its ICRC, and the ECN rewrite.
+//! Bytes <-> fields: Ethernet, VLAN, IPv4, IPv6, UDP, RoCEv2 with its ICRC, the aggregation header, and the ECN rewrite.
 //!
 //! A module a protocol with two types: a view on bytes (`Packet`, `Frame`), whose `new_checked` guarantees that no
 //! accessor panics afterwards and that every length it hands out lies inside the buffer, and a plain struct (`Repr`).
 //! [`roce`] puts them together for whole RoCEv2 packets. Nothing here knows what a switch or a queue pair is.
 
+pub mod aggregation;
 pub mod bth;
 mod checksum;
 mod ecn;
@@ -23,6 +24,9 @@ pub use opcode::{Headers, Opcode};
 
 /// UDP destination port of RoCEv2 (IANA).
 pub const ROCE_PORT: u16 = 4791;
+
+/// UDP port of the aggregation service ([`aggregation`]), to which requests go and from which answers come.
+pub const AGGREGATION_PORT: u16 = 24190;
 
 /// IP protocol number of UDP.
 pub const PROTOCOL_UDP: u8 = 17;

@@ -150,7 +150,7 @@ numbered! {
     }
 }
 
-/// The flag byte. Bit 0 means one thing in requests and another in answers.
+/// The flag byte. Bits 0 and 6 mean one thing in requests and another in answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags(pub u8);
 
@@ -169,8 +169,10 @@ impl Flags {
     pub const CLOSED: Flags = Flags(1 << 4);
     /// Answer: the round is too old for the switch to know who was in.
     pub const OLD: Flags = Flags(1 << 5);
-    /// The sender had to clip values.
+    /// Request: the sender had to clip values.
     pub const OVERFLOW: Flags = Flags(1 << 6);
+    /// Answer, with [`Flags::LATE`]: by the rule of its round the contribution is to be added to the sender's next one.
+    pub const RETURN: Flags = Flags(1 << 6);
     /// Answer: a swap is armed.
     pub const SWAP_ARMED: Flags = Flags(1 << 7);
 

@@ -10,6 +10,7 @@
 //! | 1 | [`dataplane`] | the switch itself: parser, stages, traffic manager, deparser. Pure: no I/O, clock, thread, lock, log, allocation per packet |
 //! | 2 | [`functions`] | what runs in the stages: forwarding, Symphony. They do not know each other |
 //! | 2 | [`roce`] | the hosts: RC queue pairs, DCQCN, ring collectives. Sans-I/O |
+//! | 2 | [`worker`] | one rank of a job that aggregates in the switch. Sans-I/O |
 //! | 3 | [`backend`] | drivers that feed the pure core: AF_XDP, XDP, capture replay, UDP sockets. The only `unsafe` |
 //! | 4 | [`control`] | configuration, control socket, telemetry |
 //! | 5 | [`cli`] | one file a subcommand |
@@ -22,3 +23,4 @@ pub mod dataplane;
 pub mod functions;
 pub mod roce;
 pub mod wire;
+pub mod worker;

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use symphony::dataplane::{
-    Cx, DropReason, Egress, Emission, Frames, Function, Nanos, NoTrace, Pfc, Phv, PortConfig, PortSet, Red, Switch,
-    SwitchConfig, Tracer, Verdict,
+    Cx, DropReason, Egress, Emission, Frames, Function, Nanos, NoTrace, Pfc, Phv, PortConfig, PortSet, Red, Replica,
+    Switch, SwitchConfig, Tracer, Verdict,
 };
 
 const PORTS: u16 = 4;
@@ -25,11 +25,12 @@ impl Function for Toy {
         if phv.eth_dst[3] & 1 != 0 {
             cx.emissions.push(Toy::emission(phv));
         }
-        match phv.eth_dst[5] % 6 {
+        match phv.eth_dst[5] % 7 {
             0 => Verdict::Continue,
             1 => Verdict::Consume,
             2 => Verdict::Multicast(PortSet(ports.into())),
             3 => Verdict::Drop(DropReason::Function),
+            4 => Verdict::Group(u16::from(ports) % 3),
             _ => Verdict::Forward(u16::from(ports) % (PORTS + 1)),
         }
     }
@@ -132,6 +133,7 @@ proptest! {
             ports: [(None, pfc), (Some(1_000_000_000), pfc), (Some(8_000_000_000), None), (None, None)].map(port).to_vec(),
         };
         let mut switch = Switch::new(&config, Toy);
+        switch.set_group(1, &[(0, 1), (2, 2), (2, 3), (PORTS, 4)].map(|(port, rid)| Replica { port, rid }));
         let mut pool = Pool { capacity, used: 0 };
         let (mut now, mut received, mut sent) = (0, 0, 0);
         let mut told = [false; PORTS as usize];

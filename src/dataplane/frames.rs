@@ -13,6 +13,12 @@ pub trait Frames {
     /// The same, to rewrite headers in place.
     fn bytes_mut<'a>(&'a mut self, frame: &'a mut Self::Handle) -> &'a mut [u8];
 
+    /// Makes the frame `len` bytes long, the new ones of any value; `false`, and nothing done, where it can't be.
+    fn resize(&mut self, frame: &mut Self::Handle, len: usize) -> bool {
+        let _ = (frame, len);
+        false
+    }
+
     /// A second frame with the same bytes, or `None` when no frame is free.
     fn replicate(&mut self, frame: &Self::Handle) -> Option<Self::Handle>;
 
@@ -21,6 +27,56 @@ pub trait Frames {
 
     /// Takes a frame back that leaves the switch in no other way.
     fn free(&mut self, frame: Self::Handle);
+}
+
+/// The bytes of the packet in hand, whatever store they are in.
+pub trait FrameBytes {
+    /// From the Ethernet header on. Empty where packets travel as parsed headers.
+    fn bytes(&self) -> &[u8];
+
+    /// The same, to rewrite.
+    fn bytes_mut(&mut self) -> &mut [u8];
+
+    /// As [`Frames::resize`].
+    fn resize(&mut self, len: usize) -> bool;
+}
+
+/// A frame in its store.
+pub(super) struct InHand<'a, S: Frames> {
+    pub(super) store: &'a mut S,
+    pub(super) frame: &'a mut S::Handle,
+}
+
+impl<S: Frames> FrameBytes for InHand<'_, S> {
+    fn bytes(&self) -> &[u8] {
+        self.store.bytes(self.frame)
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.store.bytes_mut(self.frame)
+    }
+
+    fn resize(&mut self, len: usize) -> bool {
+        self.store.resize(self.frame, len)
+    }
+}
+
+/// A packet that travels as parsed headers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoBytes;
+
+impl FrameBytes for NoBytes {
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut []
+    }
+
+    fn resize(&mut self, _: usize) -> bool {
+        false
+    }
 }
 
 /// Frames on the heap, one `Vec` each: replay, tests, benches. Never runs out; replicas and emissions allocate.
@@ -36,6 +92,11 @@ impl Frames for HeapFrames {
 
     fn bytes_mut<'a>(&'a mut self, frame: &'a mut Vec<u8>) -> &'a mut [u8] {
         frame
+    }
+
+    fn resize(&mut self, frame: &mut Vec<u8>, len: usize) -> bool {
+        frame.resize(len, 0);
+        true
     }
 
     fn replicate(&mut self, frame: &Vec<u8>) -> Option<Vec<u8>> {

@@ -4,6 +4,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::Nanos;
 use super::drop_reason::DropReason;
+use super::frames::FrameBytes;
 use super::phv::{Phv, PortId, PortSet};
 use super::trace::{Event, Tracer};
 
@@ -16,6 +17,8 @@ pub enum Verdict {
     Forward(PortId),
     /// A replica out of each port of the set; an empty set is a drop as `NoRoute`.
     Multicast(PortSet),
+    /// A copy to each replica of a multicast group ([`super::Switch::set_group`]); an empty group is a drop as `NoRoute`.
+    Group(u16),
     /// Absorbed by a function: the packet ends here and is counted as consumed.
     Consume,
     /// Dropped, counted by reason.
@@ -43,6 +46,9 @@ pub struct Cx<'a, T: Tracer> {
     pub trace: &'a mut T,
     /// Packets to emit. Reused from packet to packet.
     pub emissions: &'a mut Vec<Emission>,
+    /// The packet's own bytes, for functions that look behind the headers or rewrite it. A function that changes their
+    /// number sets `phv.frame_bytes` too.
+    pub frame: &'a mut dyn FrameBytes,
 }
 
 /// The egress side of a packet: what is known only at dequeue.

@@ -24,15 +24,15 @@ pub use config::{Pfc, PfcThreshold, PortConfig, Red, SwitchConfig};
 pub use counters::{Conservation, Counters, Drops, Marks, PortCounters};
 pub use deparser::deparse;
 pub use drop_reason::DropReason;
-pub use frames::{Frames, HeadersOnly, HeapFrames};
+pub use frames::{FrameBytes, Frames, HeadersOnly, HeapFrames, NoBytes};
 pub use function::{Cx, Egress, Emission, Function, Verdict};
 pub use parser::{parse, parse_l2_l3};
-pub use phv::{Bridged, IpAddress, L3, MacAddress, Phv, PortId, PortSet, Roce, Step, VlanTags};
+pub use phv::{Bridged, IpAddress, L3, MacAddress, Phv, PortId, PortSet, Roce, Service, Step, VlanTags};
 pub use register::{Register, StatefulAlu};
 pub use switch::Switch;
 pub use tables::{ExactTable, FoldHasher, LpmTable, TableFull};
 pub use trace::{Event, NoTrace, Tracer};
-pub use traffic_manager::{Departure, TrafficManager};
+pub use traffic_manager::{Departure, Replica, TrafficManager};
 
 /// Nanoseconds on a clock of the driver's choice that never runs backwards (live: `CLOCK_MONOTONIC`).
 pub type Nanos = u64;

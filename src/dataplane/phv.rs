@@ -52,6 +52,17 @@ pub struct Roce {
     pub immediate: u32,
 }
 
+/// Which queue of a port a packet belongs in, besides the strict-priority one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Service {
+    /// What the switch forwards: the data queue, with its RED.
+    #[default]
+    Transit,
+    /// Answers of in-network aggregation: a queue of their own, so that their bursts are not taken for congestion of the
+    /// data queue.
+    Aggregation,
+}
+
 /// What tracking found out about one packet of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Step {
@@ -72,6 +83,10 @@ pub struct Bridged {
     pub step: Step,
     /// Whether the job may be marked: enabled, and seen idle since the (re)start.
     pub armed: bool,
+    /// Which queue it belongs in.
+    pub service: Service,
+    /// Which copy of a multicast group this is ([`super::Replica`]); 0 elsewhere.
+    pub rid: u8,
     /// Slot of the job.
     pub job: u16,
     /// Slot of the flow.

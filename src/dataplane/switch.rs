@@ -15,12 +15,12 @@ use super::config::SwitchConfig;
 use super::counters::{Counters, PortCounters};
 use super::deparser::deparse;
 use super::drop_reason::DropReason;
-use super::frames::Frames;
+use super::frames::{Frames, InHand};
 use super::function::{Cx, Egress, Emission, Function, Verdict};
 use super::parser::parse_into;
 use super::phv::{Phv, PortId, PortSet};
 use super::trace::{Event, Tracer};
-use super::traffic_manager::{Departure, TrafficManager};
+use super::traffic_manager::{Departure, Replica, TrafficManager};
 use crate::wire::Ecn;
 
 /// A switch that runs the functions `F` and moves frames `H`.
@@ -84,16 +84,18 @@ impl<F: Function, H> Switch<F, H> {
         &mut self,
         now: Nanos,
         phv: &mut Phv,
-        frame: H,
+        mut frame: H,
         frames: &mut impl Frames<Handle = H>,
         trace: &mut T,
     ) {
         self.count_received(phv.ingress_port, phv.frame_bytes);
         self.pass += 1;
-        let mut cx = Cx { now, pass: self.pass, trace, emissions: &mut self.emissions };
+        let mut in_hand = InHand { store: frames, frame: &mut frame };
+        let mut cx = Cx { now, pass: self.pass, trace, emissions: &mut self.emissions, frame: &mut in_hand };
         match self.functions.ingress(&mut cx, phv) {
             Verdict::Forward(port) => self.enqueue(now, port, phv, frame, frames, trace),
             Verdict::Multicast(ports) => self.distribute(now, ports, phv, frame, frames, trace),
+            Verdict::Group(group) => self.distribute_group(now, group, phv, frame, frames, trace),
             Verdict::Continue => self.drop(frame, DropReason::NoRoute, frames, trace),
             Verdict::Drop(reason) => self.drop(frame, reason, frames, trace),
             Verdict::Consume => {
@@ -169,16 +171,18 @@ impl<F: Function, H> Switch<F, H> {
         frames: &mut impl Frames<Handle = H>,
         trace: &mut T,
     ) -> Option<DropReason> {
-        let Departure { port, at, depth_bytes, red, .. } = *packet;
+        let Departure { frame, phv, port, at, depth_bytes, red, .. } = packet;
+        let (port, at, depth_bytes, red) = (*port, *at, *depth_bytes, *red);
         self.counters.conservation.queued -= 1;
         if T::ENABLED {
             trace.event(Event::Dequeue { port, depth_bytes, red });
         }
         self.pass += 1;
         let dropped = self.traffic_manager.marking(port).and_then(|(kmin_bytes, rng)| {
-            let mut cx = Cx { now: at, pass: self.pass, trace, emissions: &mut self.emissions };
+            let mut in_hand = InHand { store: frames, frame };
+            let mut cx = Cx { now: at, pass: self.pass, trace, emissions: &mut self.emissions, frame: &mut in_hand };
             let mut egress = Egress { port, depth_bytes, kmin_bytes, red, rng };
-            self.functions.egress(&mut cx, &mut egress, &mut packet.phv)
+            self.functions.egress(&mut cx, &mut egress, phv)
         });
         if !self.emissions.is_empty() {
             self.emit(at, frames, trace);
@@ -186,14 +190,14 @@ impl<F: Function, H> Switch<F, H> {
         if dropped.is_some() {
             return dropped;
         }
-        let marked = self.mark(port, &mut packet.phv, red, trace);
-        if marked || packet.phv.routed {
-            deparse(&packet.phv, frames.bytes_mut(&mut packet.frame));
+        let marked = self.mark(port, phv, red, trace);
+        if marked || phv.routed {
+            deparse(phv, frames.bytes_mut(frame));
         }
         self.counters.conservation.tx += 1;
         if let Some(counters) = self.counters.ports.get_mut(usize::from(port)) {
             counters.tx_packets += 1;
-            counters.tx_bytes += u64::from(packet.phv.frame_bytes);
+            counters.tx_bytes += u64::from(phv.frame_bytes);
         }
         None
     }
@@ -248,6 +252,11 @@ impl<F: Function, H> Switch<F, H> {
             self.counters.conservation.queued -= 1;
             self.drop(frame, DropReason::PortDown, frames, trace);
         }
+    }
+
+    /// Makes `replicas` what [`Verdict::Group`] of `group` sends to.
+    pub fn set_group(&mut self, group: u16, replicas: &[Replica]) {
+        self.traffic_manager.set_group(group, replicas);
     }
 
     /// All counters.
@@ -347,16 +356,50 @@ impl<F: Function, H> Switch<F, H> {
         let mut rest = ports.iter();
         let Some(mut port) = rest.next() else { return self.drop(frame, DropReason::NoRoute, frames, trace) };
         for next in rest {
-            self.counters.conservation.replicas += 1;
-            // Asked before the copy is made: a full queue costs no frame.
-            let replica = self.admit(port, phv).and_then(|()| frames.replicate(&frame).ok_or(DropReason::NoFrame));
-            match replica {
-                Ok(replica) => self.enqueue(now, port, phv, replica, frames, trace),
-                Err(reason) => self.count_drop(reason, trace),
-            }
+            self.replicate(now, port, phv, &frame, frames, trace);
             port = next;
         }
         self.enqueue(now, port, phv, frame, frames, trace);
+    }
+
+    /// As [`Switch::distribute`], to the replicas of a multicast group.
+    fn distribute_group<T: Tracer>(
+        &mut self,
+        now: Nanos,
+        group: u16,
+        phv: &mut Phv,
+        frame: H,
+        frames: &mut impl Frames<Handle = H>,
+        trace: &mut T,
+    ) {
+        let copies = self.traffic_manager.group_len(group);
+        for number in 0..copies {
+            let Some(Replica { port, rid }) = self.traffic_manager.replica(group, number) else { break };
+            phv.bridged.rid = rid;
+            if number + 1 == copies {
+                return self.enqueue(now, port, phv, frame, frames, trace);
+            }
+            self.replicate(now, port, phv, &frame, frames, trace);
+        }
+        self.drop(frame, DropReason::NoRoute, frames, trace);
+    }
+
+    /// A copy of a packet into a queue of `port`.
+    fn replicate<T: Tracer>(
+        &mut self,
+        now: Nanos,
+        port: PortId,
+        phv: &Phv,
+        frame: &H,
+        frames: &mut impl Frames<Handle = H>,
+        trace: &mut T,
+    ) {
+        self.counters.conservation.replicas += 1;
+        // Asked before the copy is made: a full queue costs no frame.
+        match self.admit(port, phv).and_then(|()| frames.replicate(frame).ok_or(DropReason::NoFrame)) {
+            Ok(replica) => self.enqueue(now, port, phv, replica, frames, trace),
+            Err(reason) => self.count_drop(reason, trace),
+        }
     }
 
     /// Queues what the functions emitted.
@@ -391,7 +434,7 @@ impl<F: Function, H> Switch<F, H> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataplane::{HeadersOnly, NoTrace, PortConfig, Red, Roce};
+    use crate::dataplane::{HeadersOnly, HeapFrames, NoTrace, PortConfig, Red, Roce};
     use crate::wire::Opcode;
 
     /// Sends everything to port 0 and wants an extra mark on packets to destination 7.
@@ -470,6 +513,42 @@ mod tests {
         let mut marking = switch(None);
         let packets = [data(Ecn::Ect0, 1), data(Ecn::Ect0, 7), data(Ecn::Ect0, 1)];
         assert_eq!(run(&mut marking, &packets), [Ecn::Ect0, Ecn::Ce, Ecn::Ect0]);
+    }
+
+    /// Multicasts to group 1, whose copies say in egress which one they are.
+    struct Copier;
+
+    impl Function for Copier {
+        fn ingress<T: Tracer>(&mut self, cx: &mut Cx<'_, T>, phv: &mut Phv) -> Verdict {
+            assert!(cx.frame.resize(20));
+            phv.frame_bytes = 20;
+            Verdict::Group(phv.eth_dst[0].into())
+        }
+
+        fn egress<T: Tracer>(&mut self, cx: &mut Cx<'_, T>, _: &mut Egress<'_>, phv: &mut Phv) -> Option<DropReason> {
+            cx.frame.bytes_mut()[5] = phv.bridged.rid;
+            None
+        }
+    }
+
+    #[test]
+    fn each_copy_of_a_group_knows_which_one_it_is_and_has_bytes_of_its_own() {
+        let port = PortConfig { name: "p".into(), rate_bps: None, buffer_bytes: 1_000_000, red: None, pfc: None };
+        let config = SwitchConfig { buffer_bytes: 1_000_000, seed: 1, ports: vec![port.clone(), port] };
+        let (mut switch, mut frames) = (Switch::new(&config, Copier), HeapFrames);
+        switch.set_group(1, &[(0, 7), (1, 8), (0, 9)].map(|(port, rid)| Replica { port, rid }));
+        let frame = |group| [&[group, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0x88, 0xb5][..], &[0xaa; 40]].concat();
+        switch.receive(1, 0, frame(1), &mut frames, &mut NoTrace);
+        let mut sent = |port| {
+            std::iter::from_fn(|| switch.dequeue(port, 0, &mut frames, &mut NoTrace))
+                .map(|d| (d.frame.len(), d.frame[5]))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!((sent(0), sent(1)), (vec![(20, 7), (20, 9)], vec![(20, 8)]));
+        assert_eq!(switch.counters().conservation.replicas, 2);
+        switch.receive(1, 0, frame(2), &mut frames, &mut NoTrace);
+        assert_eq!(switch.counters().drops.get(DropReason::NoRoute), 1, "an empty group");
+        assert!(switch.counters().conservation.holds());
     }
 
     #[test]

@@ -42,6 +42,15 @@ pub struct Departure<H> {
     pub red: bool,
 }
 
+/// One copy of a multicast group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// Where it goes.
+    pub port: PortId,
+    /// What tells it from others to the same port: becomes `phv.rid`.
+    pub rid: u8,
+}
+
 /// The traffic manager of a switch whose frames are `H`.
 #[derive(Debug)]
 pub struct TrafficManager<H> {
@@ -50,6 +59,8 @@ pub struct TrafficManager<H> {
     ports: Vec<Port>,
     pfc: Option<IngressAccounting>,
     backlog: PortSet,
+    /// Multicast groups by number.
+    groups: Vec<Vec<Replica>>,
     slab: Vec<Slot<H>>,
     free: u32,
 }
@@ -101,9 +112,29 @@ impl<H> TrafficManager<H> {
             ports: config.ports.iter().zip(0..).map(|(port, number)| Port::new(port, config.seed, number)).collect(),
             pfc: IngressAccounting::new(config),
             backlog: PortSet::default(),
+            groups: Vec::new(),
             slab: Vec::new(),
             free: NIL,
         }
+    }
+
+    /// Makes `replicas` the multicast group `group`.
+    pub fn set_group(&mut self, group: u16, replicas: &[Replica]) {
+        let index = usize::from(group);
+        if self.groups.len() <= index {
+            self.groups.resize_with(index + 1, Vec::new);
+        }
+        self.groups[index] = replicas.to_vec();
+    }
+
+    /// Copies in a group; 0 where there is none of that number.
+    pub fn group_len(&self, group: u16) -> usize {
+        self.groups.get(usize::from(group)).map_or(0, Vec::len)
+    }
+
+    /// A group's copy number `index`, counted from 0.
+    pub fn replica(&self, group: u16, index: usize) -> Option<Replica> {
+        self.groups.get(usize::from(group))?.get(index).copied()
     }
 
     /// Whether a packet may be put into a queue of `port`. A full data queue does not keep priority packets out: without

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use symphony::backend::xdp::{Bench, Kernel, LoadError, Metadata};
-use symphony::dataplane::{Bridged, Cx, Function, L3, Nanos, NoTrace, Phv, parse};
+use symphony::dataplane::{Bridged, Cx, Function, L3, Nanos, NoBytes, NoTrace, Phv, parse};
 use symphony::functions::symphony::{FlowView, Job, Outcomes, Parameters, StepSource, Symphony, edges};
 use symphony::wire::Opcode;
 
@@ -101,7 +101,8 @@ impl Twins {
     fn ingress(&mut self, phv: &mut Phv) {
         self.pass += 1;
         let mut emissions = Vec::new();
-        let mut cx = Cx { now: self.now, pass: self.pass, trace: &mut NoTrace, emissions: &mut emissions };
+        let mut cx =
+            Cx { now: self.now, pass: self.pass, trace: &mut NoTrace, emissions: &mut emissions, frame: &mut NoBytes };
         self.symphony.ingress(&mut cx, phv);
     }
 

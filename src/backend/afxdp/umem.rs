@@ -254,7 +254,7 @@ impl Pool {
     }
 
     /// Sets a frame's length and gives its bytes.
-    fn resize<'a>(&'a mut self, frame: &'a mut Frame, bytes: usize) -> &'a mut [u8] {
+    fn set_len<'a>(&'a mut self, frame: &'a mut Frame, bytes: usize) -> &'a mut [u8] {
         assert!(bytes <= MAX_FRAME_BYTES);
         // SAFETY: `&mut Frame` is the only right to this frame's bytes.
         let mut data = unsafe { self.umem.data_mut(&mut frame.0) };
@@ -276,15 +276,23 @@ impl Frames for Pool {
         debug_assert!(addr % CHUNK_BYTES + len <= CHUNK_BYTES);
         // SAFETY: `addr` is inside the mapping.
         let start = unsafe { self.base.add(addr) };
-        // SAFETY: the descriptor came from the kernel or from `resize`, so it lies in one chunk; `&mut Frame` is the only
+        // SAFETY: the descriptor came from the kernel or from `set_len`, so it lies in one chunk; `&mut Frame` is the only
         // right to its bytes.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
+    }
+
+    fn resize(&mut self, frame: &mut Frame, len: usize) -> bool {
+        let fits = len <= MAX_FRAME_BYTES && frame.0.addr() % CHUNK_BYTES + len <= CHUNK_BYTES;
+        if fits {
+            self.set_len(frame, len);
+        }
+        fits
     }
 
     fn replicate(&mut self, frame: &Frame) -> Option<Frame> {
         let mut copy = self.take()?;
         let (from, len) = (frame.0.addr(), frame.0.lengths().data());
-        let to = self.resize(&mut copy, len).as_mut_ptr();
+        let to = self.set_len(&mut copy, len).as_mut_ptr();
         // SAFETY: two chunks of the UMEM, `len` bytes of each are data; we hold both rights.
         unsafe { ptr::copy_nonoverlapping(self.base.add(from), to, len) };
         Some(copy)
@@ -295,7 +303,7 @@ impl Frames for Pool {
             return None;
         }
         let mut frame = self.take()?;
-        self.resize(&mut frame, bytes.len()).copy_from_slice(bytes);
+        self.set_len(&mut frame, bytes.len()).copy_from_slice(bytes);
         Some(frame)
     }
 

@@ -33,6 +33,11 @@ impl Frames for Store {
         &mut frame.bytes
     }
 
+    fn resize(&mut self, frame: &mut Frame, len: usize) -> bool {
+        frame.bytes.resize(len, 0);
+        true
+    }
+
     fn replicate(&mut self, frame: &Frame) -> Option<Frame> {
         Some(frame.clone())
     }

@@ -8,7 +8,7 @@ use super::node::{Node, Progress};
 use super::packet::Transport;
 use super::results::Results;
 use super::topology::serialisation_ps;
-use crate::dataplane::{Cx, Departure, Function, Nanos, NoTrace, Phv, PortId, PortSet, SwitchConfig, Verdict};
+use crate::dataplane::{Cx, Departure, Function, Nanos, NoBytes, NoTrace, Phv, PortId, PortSet, SwitchConfig, Verdict};
 
 /// Packets of one flow that wait for one port, in their order.
 struct Waiting<H> {
@@ -57,7 +57,7 @@ impl<W: Transport, F: Function> Node<W> for Oracle<F, W::Handle> {
         let mut phv = Phv { ingress_port: port, ..*phv };
         self.passes += 1;
         let mut emissions = Vec::new();
-        let mut cx = Cx { now, pass: self.passes, trace: &mut NoTrace, emissions: &mut emissions };
+        let mut cx = Cx { now, pass: self.passes, trace: &mut NoTrace, emissions: &mut emissions, frame: &mut NoBytes };
         let Verdict::Forward(out) = self.forward.ingress(&mut cx, &mut phv) else { return wire.free(frame) };
         let own = &mut self.ports[usize::from(out)];
         let flow = if phv.is_priority() { None } else { progress.flow(&phv) };

@@ -140,6 +140,10 @@ impl Frames for Bytes {
         self.heap.bytes_mut(frame)
     }
 
+    fn resize(&mut self, frame: &mut Vec<u8>, len: usize) -> bool {
+        self.heap.resize(frame, len)
+    }
+
     fn replicate(&mut self, frame: &Vec<u8>) -> Option<Vec<u8>> {
         self.heap.replicate(frame)
     }

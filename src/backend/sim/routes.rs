@@ -5,7 +5,7 @@ use super::run::{begin, forward};
 use super::setup::{Model, Paths, Setup};
 use super::topology::{End, Plan};
 use super::{Error, error};
-use crate::dataplane::{Cx, Function, L3, NoTrace, Phv, PortId, Verdict};
+use crate::dataplane::{Cx, Function, L3, NoBytes, NoTrace, Phv, PortId, Verdict};
 use crate::functions::symphony::mapped;
 use crate::roce::{Side, queue_pair_number, source_port};
 use crate::wire::{PROTOCOL_UDP, ROCE_PORT, ethernet};
@@ -67,8 +67,13 @@ pub fn routes(setup: &Setup) -> Result<Vec<Route>, Error> {
                 let (mut at, mut ingress_port) = plan.hosts[host as usize];
                 loop {
                     phv.ingress_port = ingress_port;
-                    let mut cx =
-                        Cx { now: 0, pass: hops.len() as u64, trace: &mut NoTrace, emissions: &mut Vec::new() };
+                    let mut cx = Cx {
+                        now: 0,
+                        pass: hops.len() as u64,
+                        trace: &mut NoTrace,
+                        emissions: &mut Vec::new(),
+                        frame: &mut NoBytes,
+                    };
                     let Verdict::Forward(port) = switches[at as usize].ingress(&mut cx, &mut phv) else {
                         return Err(error("hosts", format!("no way from rank {rank} of job {index} to the next")));
                     };

@@ -45,6 +45,7 @@ impl Metadata {
                 steps_done: u32::from_ne_bytes(field(bytes, 16)),
                 flow: u32::from_ne_bytes(field(bytes, 20)),
                 job: u16::from_ne_bytes(field(bytes, 28)),
+                ..Bridged::default() // what only userspace sets
             },
         }
     }
@@ -76,6 +77,7 @@ mod tests {
             steps_done: 16,
             progress: 0x1000,
             lead: -5,
+            ..Bridged::default()
         };
         let expected =
             Metadata { received_at: 0x0102_0304_0506_0708, opcode: Opcode::WRITE_ONLY_IMM, psn: 0xff_fffe, bridged };

@@ -1,5 +1,5 @@
 use super::*;
-use crate::dataplane::{IpAddress, L3, NoTrace, VlanTags};
+use crate::dataplane::{IpAddress, L3, NoBytes, NoTrace, VlanTags};
 
 const PORTS: usize = 4;
 const A: MacAddress = [2, 0, 0, 0, 0, 0xa];
@@ -8,7 +8,7 @@ const BROADCAST: MacAddress = [0xff; 6];
 
 fn forward_at(forward: &mut Forward, now: Nanos, phv: &mut Phv) -> Verdict {
     let mut emissions = Vec::new();
-    let mut cx = Cx { now, pass: 0, trace: &mut NoTrace, emissions: &mut emissions };
+    let mut cx = Cx { now, pass: 0, trace: &mut NoTrace, emissions: &mut emissions, frame: &mut NoBytes };
     forward.ingress(&mut cx, phv)
 }
 

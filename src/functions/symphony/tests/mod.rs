@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::dataplane::{Emission, L3, Nanos, NoTrace, Roce};
+use crate::dataplane::{Emission, L3, Nanos, NoBytes, NoTrace, Roce};
 use crate::wire::{Ecn, Opcode};
 
 const MS: Nanos = 1_000_000;
@@ -64,7 +64,13 @@ impl Bench {
     fn ingress(&mut self, phv: &mut Phv) {
         self.now += 1000;
         self.pass += 1;
-        let mut cx = Cx { now: self.now, pass: self.pass, trace: &mut NoTrace, emissions: &mut self.emissions };
+        let mut cx = Cx {
+            now: self.now,
+            pass: self.pass,
+            trace: &mut NoTrace,
+            emissions: &mut self.emissions,
+            frame: &mut NoBytes,
+        };
         assert_eq!(self.symphony.ingress(&mut cx, phv), Verdict::Continue);
     }
 
@@ -77,7 +83,13 @@ impl Bench {
     /// Runs a packet through egress and says whether it gets an extra mark.
     fn egress(&mut self, phv: &mut Phv, depth_bytes: u64, kmin_bytes: u64, red: bool, rng: &mut ChaCha8Rng) -> bool {
         self.pass += 1;
-        let mut cx = Cx { now: self.now, pass: self.pass, trace: &mut NoTrace, emissions: &mut self.emissions };
+        let mut cx = Cx {
+            now: self.now,
+            pass: self.pass,
+            trace: &mut NoTrace,
+            emissions: &mut self.emissions,
+            frame: &mut NoBytes,
+        };
         let mut egress = Egress { port: 0, depth_bytes, kmin_bytes, red, rng };
         assert_eq!(self.symphony.egress(&mut cx, &mut egress, phv), None);
         phv.extra_mark

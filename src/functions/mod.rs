@@ -2,4 +2,5 @@
 //! each other.
 
 pub mod forward;
+pub mod serene;
 pub mod symphony;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  0  version:4 type:4 | flags | job | worker      16  frontier (a worker's: the least that it has seen)
-//!  4  round                                        20  incarnation (requests, JOIN_ACK) or included (other answers)
+//!  4  round                                        20  incarnation (requests, JOIN_ACK, NOTICE) or included
 //!  8  segment                                      24  next_round
 //! 12  lanes/8 | norm | rule_version:16             28  ts_us
 //! 32  lanes x int32                           or   swap_id:32 boundary:32 from:16 to:16 align code reserved:16
@@ -91,17 +91,17 @@ numbered! {
         Wait = 3,
         /// A process takes a worker's place. Carries its incarnation, and the number of segments that it expects.
         Join = 4,
-        /// Answers JOIN: the switch's own incarnation, the first legal round, norm and rule in force.
+        /// Answers JOIN: the switch's own incarnation, the first legal round in `next_round`, norm and rule in force.
         JoinAck = 5,
         /// A worker will contribute no more.
         Leave = 6,
-        /// The worker is not served; `norm` holds a [`Notice`].
+        /// The worker is not served; `norm` holds a [`Notice`], and `incarnation` is that of the request.
         Notice = 7,
         /// Controller: rounds from `boundary` on go by the other bank.
         Arm = 8,
         /// Answers ARM, ABORT and COMPLETE with a [`Code`]; `round` is the highest round pushed so far.
         ArmResponse = 9,
-        /// Controller: release `round` of `segment` with what is in.
+        /// Controller: release `round` of `segment` with what is in, if that is at least `norm` contributions.
         Close = 10,
         /// Controller: take an ARM back.
         Abort = 11,
@@ -143,10 +143,8 @@ numbered! {
         Busy = 2,
         /// Somebody is past the boundary, so that it cannot be taken back.
         TooLate = 3,
-        /// There is no such swap.
+        /// There is no such swap: its turn is over, or it never was.
         Unknown = 4,
-        /// Not all members are past the boundary.
-        NotYet = 5,
     }
 }
 
@@ -292,13 +290,13 @@ impl<T: AsRef<[u8]>> Packet<T> {
         be32(self.data(), field::FRONTIER)
     }
 
-    /// Requests and JOIN_ACK: the number that the sender drew when it started.
+    /// Requests, JOIN_ACK: the number that the sender drew when it started. NOTICE: the request's.
     #[inline]
     pub fn incarnation(&self) -> u32 {
         be32(self.data(), field::INCARNATION_OR_INCLUDED)
     }
 
-    /// Answers other than JOIN_ACK: a bit for each worker whose contribution is in `round`.
+    /// RESULT, WAIT, STATUS: a bit for each worker whose contribution is in `round`.
     #[inline]
     pub fn included(&self) -> u32 {
         be32(self.data(), field::INCARNATION_OR_INCLUDED)
@@ -389,7 +387,7 @@ pub struct Repr {
     pub rule_version: u16,
     /// The last round released: of this segment in answers, the least over all that the worker has seen in requests.
     pub frontier: u32,
-    /// [`Packet::incarnation`] in requests and JOIN_ACK, [`Packet::included`] in other answers.
+    /// [`Packet::incarnation`] or [`Packet::included`], by type.
     pub incarnation_or_included: u32,
     /// The lowest label that the worker may use next. 0 in requests.
     pub next_round: u32,

@@ -11,6 +11,7 @@
 //! | 2 | [`functions`] | what runs in the stages: forwarding, Symphony. They do not know each other |
 //! | 2 | [`roce`] | the hosts: RC queue pairs, DCQCN, ring collectives. Sans-I/O |
 //! | 2 | [`worker`] | one rank of a job that aggregates in the switch. Sans-I/O |
+//! | 2 | [`training`] | what the workers compute: a network, its gradients, minibatches, stragglers. Pure |
 //! | 3 | [`backend`] | drivers that feed the pure core: AF_XDP, XDP, capture replay, UDP sockets. The only `unsafe` |
 //! | 4 | [`control`] | configuration, control socket, telemetry |
 //! | 5 | [`cli`] | one file a subcommand |
@@ -22,5 +23,6 @@ pub mod control;
 pub mod dataplane;
 pub mod functions;
 pub mod roce;
+pub mod training;
 pub mod wire;
 pub mod worker;

@@ -2,13 +2,14 @@
 
 use std::{fs, path::Path};
 
-const FLOORS: [(&str, u8); 9] = [
+const FLOORS: [(&str, u8); 10] = [
     ("wire", 0),
     ("capture", 0),
     ("dataplane", 1),
     ("functions", 2),
     ("roce", 2),
     ("worker", 2),
+    ("training", 2),
     ("backend", 3),
     ("control", 4),
     ("cli", 5),

@@ -3,9 +3,11 @@
 #![allow(unsafe_code)]
 
 pub mod afxdp;
+pub mod aggregation;
 pub(crate) mod clock;
 pub mod host;
 pub mod live;
 pub mod replay;
 pub mod sim;
+mod sockopt;
 pub mod xdp;

@@ -13,6 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::from_mut;
 
+use crate::backend::sockopt;
 use crate::wire::ROCE_PORT;
 
 /// Most packets in one system call.
@@ -36,19 +37,6 @@ fn open(family: libc::c_int, kind: libc::c_int, protocol: libc::c_int) -> io::Re
     let fd = check(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, protocol) })?;
     // SAFETY: the descriptor is new and nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn set_option(fd: &OwnedFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    let len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the pointer and the length are those of `value`, which lives until the call returns.
-    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) })?;
-    Ok(())
-}
-
-/// The larger buffer that root may have, else what everybody may.
-fn set_buffer(fd: &OwnedFd, force: libc::c_int, ask: libc::c_int) -> io::Result<()> {
-    set_option(fd, libc::SOL_SOCKET, force, SOCKET_BUFFER_BYTES)
-        .or_else(|_| set_option(fd, libc::SOL_SOCKET, ask, SOCKET_BUFFER_BYTES))
 }
 
 fn family(addr: IpAddr) -> libc::c_int {
@@ -142,7 +130,7 @@ impl Sender {
     /// No `CAP_NET_RAW`.
     pub fn new(addr: IpAddr) -> io::Result<Self> {
         let fd = open(family(addr), libc::SOCK_RAW, libc::IPPROTO_RAW)?; // IPPROTO_RAW: with our headers
-        set_buffer(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)?;
+        sockopt::set_send_buffer(&fd, SOCKET_BUFFER_BYTES)?;
         Ok(Sender {
             fd,
             buffer: vec![0; BATCH * PACKET_BYTES],
@@ -256,14 +244,14 @@ impl Receiver {
     /// The address is not ours, or the port is taken.
     pub fn new(addr: IpAddr) -> io::Result<Self> {
         let fd = open(family(addr), libc::SOCK_DGRAM, 0)?;
-        set_buffer(&fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
-        set_option(&fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+        sockopt::set_receive_buffer(&fd, SOCKET_BUFFER_BYTES)?;
+        sockopt::set(&fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
         if addr.is_ipv4() {
-            set_option(&fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
+            sockopt::set(&fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
         } else {
             const UDP_NO_CHECK6_RX: libc::c_int = 102; // linux/udp.h; RoCEv2 sends checksum 0
-            set_option(&fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
-            set_option(&fd, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)?;
+            sockopt::set(&fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+            sockopt::set(&fd, libc::IPPROTO_UDP, UDP_NO_CHECK6_RX, 1)?;
         }
         let (name, len) = to_raw(SocketAddr::new(addr, ROCE_PORT));
         // SAFETY: the pointer and the length are those of `name`, which lives until the call returns.

@@ -1,0 +1,3 @@
+//! Tests of the driver and of the protocol as a whole.
+
+mod loopback;

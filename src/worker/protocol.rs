@@ -253,7 +253,7 @@ impl Worker {
                 self.counters.waits += 1;
                 self.transfer.on_wait(now, packet.segment(), packet.ts_us());
             }
-            (Type::Notice, _) => self.on_notice(now, &packet),
+            (Type::Notice, _) if packet.incarnation() == self.config.incarnation => self.on_notice(now, &packet),
             _ => self.counters.stale += 1,
         }
     }

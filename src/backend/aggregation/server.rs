@@ -340,7 +340,11 @@ impl ParameterServer {
     }
 
     fn notice(&mut self, request: &Repr, from: SocketAddrV4, notice: Notice) {
-        let answer = Repr { norm: notice as u8, ..self.answer(Type::Notice, request) };
+        let answer = Repr {
+            norm: notice as u8,
+            incarnation_or_included: request.incarnation_or_included,
+            ..self.answer(Type::Notice, request)
+        };
         self.send(answer, 0, from);
     }
 

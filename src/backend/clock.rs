@@ -45,6 +45,15 @@ pub fn be_punctual(priority: i32) -> bool {
     slack == 0 && scheduler == 0
 }
 
+/// Lets the calling thread run only when no other thread of the machine wants the processor; returns whether the kernel
+/// agreed.
+pub fn be_background() -> bool {
+    // SAFETY: as in `be_punctual`; SCHED_IDLE takes the priority 0.
+    let scheduling: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: `scheduling` is ours; 0 is the calling thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const scheduling) == 0 }
+}
+
 fn timespec(time: Nanos) -> libc::timespec {
     libc::timespec { tv_sec: (time / 1_000_000_000) as libc::time_t, tv_nsec: (time % 1_000_000_000) as libc::c_long }
 }

@@ -26,6 +26,7 @@ mod ring;
 pub mod run;
 mod sim;
 mod table;
+mod train;
 
 /// Status of a command that ran and found that something is wrong.
 pub const FAILED: u8 = 1;
@@ -55,6 +56,8 @@ enum Command {
     Demo(demo::Args),
     /// Simulate what Symphony does to a cluster: scenarios, arms, seeds, intervals
     Sim(Box<sim::Args>),
+    /// Train a network with others, aggregating in the switch: one worker, or all of them
+    Train(train::Args),
     /// Run the switch on interfaces until SIGTERM or SIGINT
     Run(run::Args),
 }
@@ -86,6 +89,7 @@ pub fn main() -> ExitCode {
         Command::Replay(args) => replay::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Sim(args) => sim::run(*args),
+        Command::Train(args) => train::run(args),
         Command::Run(args) => run::run(args),
     };
     done.unwrap_or_else(|error| {

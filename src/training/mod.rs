@@ -7,8 +7,10 @@ mod curve;
 mod dataset;
 mod mlp;
 mod stragglers;
+mod trainer;
 
 pub use curve::{Curve, Point};
 pub use dataset::{Batch, Dataset, DatasetError, Sampler};
 pub use mlp::{Mlp, Shape};
 pub use stragglers::{Moment, Stragglers};
+pub use trainer::{Hyperparameters, Trainer};

@@ -3,10 +3,12 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+use serde::{Deserialize, Serialize};
+
 use crate::dataplane::Nanos;
 
 /// Who is slower, and when. A pure function of [`Moment`] and a seed.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Stragglers {
     /// Nobody.
     None,

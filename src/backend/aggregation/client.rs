@@ -4,6 +4,8 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::socket::{PAYLOAD_BYTES, Socket};
 use crate::backend::clock;
@@ -14,8 +16,8 @@ use crate::worker::{Config, ConfigError, Counters, Event, Failure, PushError, Re
 /// Packets sent before we look at what has come.
 const BURST: usize = 32;
 
-/// Longest sleep: a kernel that forgot to wake us costs no more.
-const LOOK_AROUND_NS: Nanos = 500_000_000;
+/// Longest sleep: a kernel that forgot to wake us costs no more, and who wants us to stop waits no longer.
+const LOOK_AROUND_NS: Nanos = 100_000_000;
 
 /// Where a worker is and whom it talks to.
 #[derive(Clone, Debug)]
@@ -93,6 +95,9 @@ pub enum Error {
         /// What the kernel said last of a packet that it could not send or deliver.
         last: Option<io::Error>,
     },
+    /// As [`Client::stop_on`] asked.
+    #[error("stopped while a round was open")]
+    Stopped,
     /// It has left or failed before.
     #[error("the worker has left its job")]
     Over,
@@ -120,6 +125,7 @@ pub struct Client {
     buffer: [u8; PAYLOAD_BYTES],
     totals: Totals,
     last_error: Option<io::Error>,
+    stop: Option<Arc<AtomicBool>>,
 }
 
 impl Client {
@@ -134,7 +140,7 @@ impl Client {
         socket.connect(switch).map_err(|source| Error::Unreachable { switch, local, source })?;
         let local = socket.local().unwrap_or(local);
         let (buffer, totals) = ([0; PAYLOAD_BYTES], Totals::default());
-        let mut client = Client { switch, local, socket, worker, buffer, totals, last_error: None };
+        let mut client = Client { switch, local, socket, worker, buffer, totals, last_error: None, stop: None };
         client.run()?;
         Ok(client)
     }
@@ -184,11 +190,18 @@ impl Client {
         self.receive();
     }
 
+    /// From now on [`Client::push`] gives up within 100 ms of when `stop` is set, with [`Error::Stopped`]: other workers may
+    /// never end the round. All that can be done then is to leave.
+    pub fn stop_on(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = Some(stop);
+    }
+
     /// Leaves the job: the others go on without us.
     ///
     /// # Errors
     /// What ends the protocol otherwise.
     pub fn leave(mut self) -> Result<(), Error> {
+        self.stop = None;
         self.worker.leave(clock::now());
         self.run().map(|_| ())
     }
@@ -215,6 +228,9 @@ impl Client {
             self.transmit()?;
             if let Some(event) = self.worker.poll_event() {
                 return self.judge(event);
+            }
+            if self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                return Err(Error::Stopped);
             }
             let Some(next) = self.worker.next_timeout() else { return Err(Error::Over) };
             let wait = next.saturating_sub(clock::now()).min(LOOK_AROUND_NS);

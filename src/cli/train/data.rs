@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
 use flate2::read::GzDecoder;
+use serde::{Deserialize, Serialize};
 
 use crate::training::Dataset;
 
@@ -22,7 +23,7 @@ const CLASSES: usize = 10;
 const MOST_BYTES: u64 = 1 << 30;
 
 /// Which data set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// 60,000 and 10,000 images of clothes, 28x28.
     FashionMnist,
@@ -129,7 +130,9 @@ fn half(images: &[u8], labels: &[u8]) -> Result<Dataset> {
 
 /// MNIST's format: two zero bytes, 8 for bytes, the number of dimensions, their sizes as big-endian u32, the values.
 fn idx<const DIMENSIONS: usize>(bytes: &[u8]) -> Result<([usize; DIMENSIONS], &[u8])> {
-    let Some((magic, mut rest)) = bytes.split_first_chunk::<4>() else { bail!("{} bytes are no IDX file", bytes.len()) };
+    let Some((magic, mut rest)) = bytes.split_first_chunk::<4>() else {
+        bail!("{} bytes are no IDX file", bytes.len())
+    };
     ensure!(
         *magic == [0, 0, 8, DIMENSIONS as u8],
         "begins with {magic:02x?}, and an IDX file of bytes in {DIMENSIONS} dimensions with [00, 00, 08, {DIMENSIONS:02x}]"
@@ -222,7 +225,7 @@ mod tests {
         assert!(error(&images(3), &labels(2)).contains("3 images and 2 labels"));
         assert!(error(&labels(3), &labels(3)).contains("begins with [00, 00, 08, 01]"));
         assert!(error(&images(3)[..9], &labels(3)).contains("ends within its header"));
-        assert!(error(&images(3)[..30], &labels(3)).contains("says [3, 2, 2], and 14 values follow"));
+        assert!(error(&images(3)[..26], &labels(3)).contains("says [3, 2, 2], and 10 values follow"));
         assert!(error(&[], &labels(3)).contains("0 bytes are no IDX file"));
         let mut huge = images(3);
         huge[4..16].fill(0xff);

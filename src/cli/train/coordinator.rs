@@ -1,0 +1,220 @@
+//! Starts the worker processes of a job, lets them begin together, and collects what they tell.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command as Process, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use crossbeam::channel::{self, Receiver, RecvTimeoutError, Sender};
+
+use super::order::{Command, Message, Order, Round, Summary};
+use crate::backend::clock;
+use crate::dataplane::Nanos;
+use crate::training::Point;
+
+/// Reading the data set and joining take a second or two; a machine full of other work, more.
+const JOIN_LIMIT: Duration = Duration::from_secs(60);
+/// A worker that was told to stop evaluates what is left to evaluate.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// Until the start, for commands to arrive.
+const LEAD_IN_NS: Nanos = 50_000_000;
+/// How often we look around when no message comes.
+const LOOK_AROUND: Duration = Duration::from_millis(100);
+
+/// When a run ends, unless its tasks' rounds are over before.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// After so much time.
+    pub run_ns: Option<Nanos>,
+    /// When an evaluation says this, 0..=1.
+    pub accuracy: Option<f64>,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// By rank.
+    pub workers: Vec<WorkerRecord>,
+    /// Evaluations in the order of time.
+    pub accuracy: Vec<Point>,
+    /// How long it took from the start.
+    pub elapsed_ns: Nanos,
+}
+
+/// What came of one worker.
+#[derive(Clone, Debug, Default)]
+pub struct WorkerRecord {
+    /// Its rounds in order.
+    pub rounds: Vec<Round>,
+    /// Its whole run, once it has left.
+    pub summary: Option<Summary>,
+}
+
+/// Runs the workers, one for each order. `watch` sees the record grow.
+///
+/// # Errors
+/// What keeps a worker from going on, or from starting.
+pub fn run(orders: &[Order], limits: Limits, stop: &AtomicBool, watch: &mut dyn FnMut(&Record)) -> Result<Record> {
+    let (tell, told) = channel::unbounded();
+    let workers = orders.iter().map(|order| Worker::spawn(order, tell.clone())).collect::<Result<Vec<_>>>()?;
+    drop(tell);
+    let mut run = Run {
+        record: Record { workers: vec![WorkerRecord::default(); orders.len()], ..Record::default() },
+        told,
+        workers,
+    };
+    run.join(stop)?;
+    let start = clock::now() + LEAD_IN_NS;
+    run.command(Command::Start { at_ns: start });
+    run.train(start, limits, stop, watch)?;
+    run.command(Command::Stop);
+    run.finish()?;
+    Ok(run.record)
+}
+
+struct Run {
+    record: Record,
+    told: Receiver<(usize, Told)>,
+    workers: Vec<Worker>,
+}
+
+enum Told {
+    Message(Message),
+    /// Its output has ended.
+    Gone,
+}
+
+impl Run {
+    fn join(&mut self, stop: &AtomicBool) -> Result<()> {
+        let until = Instant::now() + JOIN_LIMIT;
+        let mut missing = self.workers.len();
+        while missing > 0 {
+            match self.next(until)? {
+                Some((_, Message::Joined)) => missing -= 1,
+                Some((worker, _)) => bail!("worker {worker} began before it was told to"),
+                None if stop.load(Ordering::Relaxed) => bail!("interrupted"),
+                None if Instant::now() >= until => bail!("{missing} workers have not joined within {JOIN_LIMIT:?}"),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn train(&mut self, start: Nanos, limits: Limits, stop: &AtomicBool, watch: &mut dyn FnMut(&Record)) -> Result<()> {
+        let end = limits.run_ns.map_or(Nanos::MAX, |run_ns| start + run_ns);
+        loop {
+            let wait = end.saturating_sub(clock::now());
+            let message = self.next(Instant::now() + LOOK_AROUND.min(Duration::from_nanos(wait)))?;
+            if let Some((worker, message)) = message {
+                self.keep(worker, message);
+                watch(&self.record);
+            }
+            self.record.elapsed_ns = clock::now().saturating_sub(start);
+            let reached = |target| self.record.accuracy.last().is_some_and(|point| point.accuracy >= target);
+            let left = self.record.workers.iter().all(|worker| worker.summary.is_some());
+            if left || clock::now() >= end || limits.accuracy.is_some_and(reached) || stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for what the workers still have to say.
+    fn finish(&mut self) -> Result<()> {
+        let until = Instant::now() + STOP_LIMIT;
+        while let Some(rank) = self.record.workers.iter().position(|worker| worker.summary.is_none()) {
+            match self.next(until)? {
+                Some((worker, message)) => self.keep(worker, message),
+                None => bail!("worker {rank} was told to stop and has not within {STOP_LIMIT:?}"),
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, rank: usize, message: Message) {
+        let Some(worker) = self.record.workers.get_mut(rank) else { return };
+        match message {
+            Message::Round(round) => worker.rounds.push(round),
+            Message::Accuracy { at_ns, accuracy } => self.record.accuracy.push(Point { at_ns, accuracy }),
+            Message::Left(summary) => worker.summary = Some(summary),
+            Message::Joined | Message::Failed(_) => {} // told before, and an error of `next`
+        }
+    }
+
+    /// The next message until then; a failure is an error.
+    fn next(&self, until: Instant) -> Result<Option<(usize, Message)>> {
+        match self.told.recv_deadline(until) {
+            Ok((worker, Told::Message(Message::Failed(error)))) => bail!("worker {worker}: {error}"),
+            Ok((worker, Told::Message(message))) => Ok(Some((worker, message))),
+            Ok((worker, Told::Gone)) => match self.record.workers.get(worker) {
+                Some(WorkerRecord { summary: Some(_), .. }) => Ok(None),
+                _ => bail!("worker {worker} ended without a word"),
+            },
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                thread::sleep(until.saturating_duration_since(Instant::now()));
+                Ok(None)
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        for worker in &mut self.workers {
+            worker.command(&command);
+        }
+    }
+}
+
+/// A worker process. Dropping it ends the process.
+struct Worker {
+    process: Child,
+    input: ChildStdin,
+}
+
+impl Worker {
+    fn spawn(order: &Order, tell: Sender<(usize, Told)>) -> Result<Self> {
+        let command = std::env::current_exe().context("cannot find the symphony command")?;
+        let mut process = Process::new(command)
+            .args(["train", "--ordered"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0) // the terminal's ^C is for us: workers stop when told to
+            .spawn()
+            .context("cannot start a worker process")?;
+        let input = process.stdin.take().context("the worker has no standard input")?;
+        let output = process.stdout.take().context("the worker has no standard output")?;
+        let mut worker = Worker { process, input };
+        worker.send(&order)?;
+        let rank = usize::from(order.worker);
+        thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let message = serde_json::from_str(&line)
+                    .unwrap_or_else(|error| Message::Failed(format!("said what is no message ({error}): {line}")));
+                let _ = tell.send((rank, Told::Message(message))); // nobody listens once the run has failed
+            }
+            let _ = tell.send((rank, Told::Gone));
+        });
+        Ok(worker)
+    }
+
+    /// A worker that is gone tells that otherwise.
+    fn command(&mut self, command: &Command) {
+        let _ = self.send(command);
+    }
+
+    fn send(&mut self, line: &impl serde::Serialize) -> Result<()> {
+        let mut line = serde_json::to_vec(line)?;
+        line.push(b'\n');
+        self.input.write_all(&line).map_err(|error| anyhow!("cannot talk to a worker process: {error}"))?;
+        Ok(())
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.process.kill(); // it has ended already where all is well
+        let _ = self.process.wait();
+    }
+}

@@ -322,7 +322,7 @@ impl Worker {
         self.report.closed += u32::from(flags.contains(Flags::CLOSED));
         if flags.contains(Flags::OLD) {
             self.report.forgotten += 1;
-        } else if !flags.contains(Flags::LATE) {
+        } else if packet.included() & 1 << self.config.worker != 0 {
             self.report.included += 1;
         } else {
             self.report.late += 1;

@@ -117,3 +117,26 @@ fn a_worker_with_other_segments_is_told_so() {
     let Err(Error::Failed { failure, .. }) = join(&server, 0, 5) else { panic!("2 segments are not 5") };
     assert_eq!(failure, Failure::Shape { job: 1, what: "segments", theirs: 2, ours: 5 });
 }
+
+#[test]
+fn the_python_example_and_the_client_are_workers_of_one_job() {
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
+        return eprintln!("skipped: no python3 here");
+    }
+    let config = ServerConfig { netns: None, listen: ANY, job: 1, workers: 2, segments: 1, lanes: 8 };
+    let server = ParameterServer::spawn(config).expect("loopback can be listened on");
+    let address = server.local().to_string();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/sum.py");
+    let python = std::process::Command::new("python3")
+        .args([script, &address, "127.0.0.1:0", "0", "1.5", "2", "3"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("python3 is here");
+    let mut client = Client::join(ClientConfig::new(server.local(), ANY, 1, 1, 1, 8)).expect("the server answers");
+    client.push(&[0.5, 2.0, -3.0]).expect("the round ends");
+    let mut delta = [9.0; 8];
+    client.model_delta(&mut delta);
+    assert_eq!(delta, [1.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], "half of the sum");
+    let output = python.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "2.0 4.0 0.0 0.0 0.0 0.0 0.0 0.0\n");
+}

@@ -5,5 +5,6 @@ pub mod config;
 pub mod machine;
 pub mod protocol;
 pub mod scenario;
+pub mod serene;
 pub mod socket;
 pub mod units;

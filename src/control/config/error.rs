@@ -39,6 +39,8 @@ pub struct Wrong {
     pub key: Key,
     /// What is wrong, with the value, and the cure.
     pub message: String,
+    /// Where in the value, in bytes, where it is a text in which one place is wrong.
+    pub within: Option<usize>,
 }
 
 /// A path to a key, such as `job[1].ring[0]` (counted from 0, as in the file).
@@ -71,7 +73,7 @@ impl Key {
 
     /// That this is wrong with the key.
     pub fn wrong(&self, message: impl Into<String>) -> Wrong {
-        Wrong { key: self.clone(), message: message.into() }
+        Wrong { key: self.clone(), message: message.into(), within: None }
     }
 
     fn with(&self, segment: Segment) -> Self {
@@ -108,13 +110,14 @@ impl ConfigError {
     pub(in crate::control) fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> Self {
         let at = error.span().unwrap_or(0..0);
         let key = DeTable::parse(text).map(|document| key_at(document.get_ref(), &at)).unwrap_or_default();
-        Self::at(file, text, at.start, Wrong { key, message: with_guess(error.message()) })
+        Self::at(file, text, at.start, key.wrong(with_guess(error.message())))
     }
 
     /// An error found in the values: it knows the key, the place is looked up.
     pub(in crate::control) fn from_wrong(file: &str, text: &str, wrong: Wrong) -> Self {
         let start = DeTable::parse(text).map(|document| place_of(&document, &wrong.key)).unwrap_or(0);
-        Self::at(file, text, start, wrong)
+        let within = wrong.within.and_then(|within| inside_text(text.get(start..)?, within)).unwrap_or(0);
+        Self::at(file, text, start + within, wrong)
     }
 
     fn at(file: &str, text: &str, offset: usize, wrong: Wrong) -> Self {
@@ -182,6 +185,19 @@ fn place_of(document: &toml::Spanned<DeTable<'_>>, key: &Key) -> usize {
     start
 }
 
+/// Where the byte `within` of a TOML string is behind the beginning of what was written, the quotes. `None` where that cannot
+/// be told, behind an escape.
+fn inside_text(written: &str, within: usize) -> Option<usize> {
+    let quote = written.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
+    let multiline = written.starts_with(&quote.to_string().repeat(3));
+    let quotes = if multiline { 3 } else { 1 };
+    // A newline right behind the quotes of a multi-line string is not part of it.
+    let newline = written[quotes..].strip_prefix("\r\n").or(written[quotes..].strip_prefix('\n')).filter(|_| multiline);
+    let begin = newline.map_or(quotes, |rest| written.len() - rest.len());
+    let escaped = quote == '"' && written.get(begin..begin + within)?.contains('\\');
+    (!escaped).then_some(begin + within)
+}
+
 /// A reader's message, with a guess at what was meant where a name is unknown.
 pub(in crate::control) fn with_guess(message: &str) -> String {
     match did_you_mean(message) {
@@ -198,18 +214,22 @@ fn did_you_mean(message: &str) -> Option<&str> {
     (distance <= 1 + given.len() / 4).then_some(name)
 }
 
-/// Levenshtein's, by rows.
+/// Levenshtein's, with two neighbours that are swapped as one edit; by rows.
 fn edit_distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.chars().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let (mut before, mut row) = (Vec::new(), (0..=b.len()).collect::<Vec<usize>>());
+    for i in 0..a.len() {
+        let mut next = vec![i + 1];
+        for j in 0..b.len() {
+            let mut distance = (row[j] + usize::from(a[i] != b[j])).min(row[j + 1] + 1).min(next[j] + 1);
+            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
+                distance = distance.min(before[j - 1] + 1);
+            }
+            next.push(distance);
         }
+        before = std::mem::replace(&mut row, next);
     }
-    row[row.len() - 1]
+    row[b.len()]
 }
 
 #[cfg(test)]
@@ -224,5 +244,17 @@ mod tests {
         assert_eq!(did_you_mean("invalid type: integer `5`, expected `rate`"), None);
         assert_eq!(edit_distance("kitten", "sitting"), 3);
         assert_eq!(edit_distance("", "ab"), 2);
+        assert_eq!(edit_distance("bps", "bsp"), 1);
+    }
+
+    #[test]
+    fn a_place_inside_a_string_is_found_behind_its_quotes() {
+        assert_eq!(inside_text("\"bsp\"", 1), Some(2));
+        assert_eq!(inside_text("'bsp'", 0), Some(1));
+        assert_eq!(inside_text("\"\"\"\nbsp\"\"\"", 2), Some(6));
+        assert_eq!(inside_text("\"\\u0062sp\"", 7), None, "behind an escape");
+        assert_eq!(inside_text("'a\\b'", 3), Some(4), "no escape in a literal string");
+        assert_eq!(inside_text("5", 0), None);
+        assert_eq!(inside_text("\"\"", 9), None);
     }
 }

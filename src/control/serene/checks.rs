@@ -1,0 +1,206 @@
+//! What only all policies of a job together can be wrong about: conditions that cannot hold, policies that never act, and
+//! policies that swap back and forth without end.
+
+use super::ast::{Action, Comparison, Condition, Job, Metric, Policy, Strategy};
+use super::compile::{MAX_RTO_NS, too_short};
+use crate::control::config::{Key, Wrong};
+use crate::control::units::Duration;
+
+/// Refuses what cannot be meant.
+///
+/// # Errors
+/// The first thing found.
+pub(super) fn refuse(job: &Job) -> Result<(), Wrong> {
+    let strategies = reachable(job);
+    for (index, policy) in job.policies.iter().enumerate() {
+        let key = Key::new("policy").index(index);
+        let when = key.name("when");
+        if let Some(silence) = too_short_silence(&policy.when) {
+            return Err(when.wrong(too_short(silence)));
+        }
+        if policy.then == Action::DropMember && !names_worker(&policy.when) {
+            let wrong = "which worker? `when` has to say silent(worker) > .. in each of its alternatives";
+            return Err(key.name("then").wrong(wrong));
+        }
+        if !possible(&policy.when, job.members.len() as u64) {
+            return Err(when.wrong(format!("`{}` can never hold; correct it, or leave the policy out", policy.when)));
+        }
+        if let Some(first) = shadow(job, index, &strategies) {
+            return Err(when.wrong(format!(
+                "never looked at: whenever `{}` holds, policy {} above holds too and acts first; put the narrower one first",
+                policy.when,
+                first + 1
+            )));
+        }
+    }
+    flapping(job, &strategies)
+}
+
+/// What may be meant, but has no effect by itself.
+pub(super) fn warnings(job: &Job) -> Vec<Wrong> {
+    let strategies = reachable(job);
+    let mut warnings = Vec::new();
+    for (index, policy) in job.policies.iter().enumerate() {
+        if strategies.iter().any(|current| acts_in(policy, current)) {
+            continue;
+        }
+        let is_there = |strategy: &Strategy| policy.within.is_none_or(|within| within == strategy.kind());
+        let key = Key::new("policy").index(index);
+        warnings.push(match strategies.iter().find(|current| is_there(current)) {
+            Some(current) => key.name("then").wrong(format!("{current} is what it acts under: it has no effect")),
+            None => {
+                let message =
+                    "neither `start` nor another policy leads to this strategy: it acts only after `ctl swap`";
+                key.name("in").wrong(message)
+            }
+        });
+    }
+    warnings
+}
+
+/// The strategies that `start` and the policies lead to.
+fn reachable(job: &Job) -> Vec<Strategy> {
+    let mut strategies = vec![job.start];
+    let mut next = 0;
+    while let Some(current) = strategies.get(next).copied() {
+        for policy in &job.policies {
+            match policy.then {
+                Action::Swap(to) if acts_in(policy, &current) && !strategies.contains(&to) => strategies.push(to),
+                _ => {}
+            }
+        }
+        next += 1;
+    }
+    strategies
+}
+
+/// Whether a policy has an effect under a strategy.
+fn acts_in(policy: &Policy, current: &Strategy) -> bool {
+    policy.within.is_none_or(|within| within == current.kind()) && policy.then != Action::Swap(*current)
+}
+
+/// An earlier policy that always acts instead.
+fn shadow(job: &Job, index: usize, strategies: &[Strategy]) -> Option<usize> {
+    let policy = &job.policies[index];
+    let mut places = strategies.iter().filter(|current| acts_in(policy, current)).peekable();
+    places.peek()?;
+    let mut first = None;
+    let shadowed = places.all(|current| {
+        let earlier = job.policies[..index].iter();
+        let found =
+            earlier.enumerate().find(|(_, other)| acts_in(other, current) && implies(&policy.when, &other.when));
+        first = first.or(found.map(|(place, _)| place));
+        found.is_some()
+    });
+    first.filter(|_| shadowed)
+}
+
+/// Refuses a circle of swaps none of which has a cooldown.
+fn flapping(job: &Job, strategies: &[Strategy]) -> Result<(), Wrong> {
+    for from in strategies {
+        let Some(circle) = circle(job, from) else { continue };
+        let numbers: Vec<_> = circle.iter().map(|index| (index + 1).to_string()).collect();
+        let last = circle.last().copied().unwrap_or_default(); // a circle has at least two
+        return Err(Key::new("policy").index(last).wrong(format!(
+            "policies {} lead from {from} back to {from} and none has a cooldown: they could swap for ever; add cooldown = \
+             \"50 rounds\" to one of them",
+            numbers.join(" and ")
+        )));
+    }
+    Ok(())
+}
+
+/// The policies without a cooldown that lead from a strategy back to it.
+fn circle(job: &Job, from: &Strategy) -> Option<Vec<usize>> {
+    let mut paths: Vec<(Strategy, Vec<usize>)> = vec![(*from, Vec::new())];
+    let mut next = 0;
+    while let Some((current, path)) = paths.get(next).cloned() {
+        for (index, policy) in job.policies.iter().enumerate().filter(|(_, policy)| policy.cooldown_rounds == 0) {
+            let Action::Swap(to) = policy.then else { continue };
+            if !acts_in(policy, &current) {
+                continue;
+            }
+            let path = [path.as_slice(), &[index]].concat();
+            if to == *from {
+                return Some(path);
+            }
+            if paths.iter().all(|(known, _)| *known != to) {
+                paths.push((to, path));
+            }
+        }
+        next += 1;
+    }
+    None
+}
+
+/// Whether every alternative says which worker is silent.
+fn names_worker(condition: &Condition) -> bool {
+    match condition {
+        Condition::Compare { metric, .. } => *metric == Metric::Silent,
+        Condition::All(parts) => parts.iter().any(names_worker),
+        Condition::Any(parts) => parts.iter().all(names_worker),
+    }
+}
+
+fn too_short_silence(condition: &Condition) -> Option<Duration> {
+    match condition {
+        Condition::Compare { metric, value, .. } => {
+            (*metric == Metric::Silent && *value < MAX_RTO_NS).then_some(Duration(*value))
+        }
+        Condition::All(parts) | Condition::Any(parts) => parts.iter().find_map(too_short_silence),
+    }
+}
+
+/// The values with which a comparison holds, first and last.
+fn range(comparison: Comparison, value: u64) -> Option<(u64, u64)> {
+    match comparison {
+        Comparison::More => value.checked_add(1).map(|first| (first, u64::MAX)),
+        Comparison::AtLeast => Some((value, u64::MAX)),
+        Comparison::Less => value.checked_sub(1).map(|last| (0, last)),
+        Comparison::AtMost => Some((0, value)),
+    }
+}
+
+/// Whether a condition can hold, as far as its numbers tell.
+fn possible(condition: &Condition, workers: u64) -> bool {
+    let limit = |metric| match metric {
+        Metric::LateRate | Metric::RetxRate => 1_000_000,
+        Metric::IncludedMin => workers,
+        _ => u64::MAX,
+    };
+    let leaf = |metric, comparison, value| range(comparison, value).filter(|(first, _)| *first <= limit(metric));
+    match condition {
+        Condition::Compare { metric, comparison, value, .. } => leaf(*metric, *comparison, *value).is_some(),
+        Condition::Any(parts) => parts.iter().any(|part| possible(part, workers)),
+        Condition::All(parts) => parts.iter().enumerate().all(|(place, part)| {
+            let Condition::Compare { metric, comparison, value, .. } = part else { return possible(part, workers) };
+            let Some(own) = leaf(*metric, *comparison, *value) else { return false };
+            // All of them look at the newest round, whatever `for` says.
+            parts[place + 1..].iter().all(|other| match other {
+                Condition::Compare { metric: same, comparison, value, .. } if same == metric => {
+                    range(*comparison, *value).is_some_and(|other| own.0.max(other.0) <= own.1.min(other.1))
+                }
+                _ => true,
+            })
+        }),
+    }
+}
+
+/// Whether `then` holds whenever `when` does, as far as their numbers tell.
+fn implies(when: &Condition, then: &Condition) -> bool {
+    match (when, then) {
+        (Condition::Any(parts), _) => parts.iter().all(|part| implies(part, then)),
+        (_, Condition::All(parts)) => parts.iter().all(|part| implies(when, part)),
+        (_, Condition::Any(parts)) if parts.iter().any(|part| implies(when, part)) => true,
+        (Condition::All(parts), _) => parts.iter().any(|part| implies(part, then)),
+        (
+            Condition::Compare { metric, comparison, value, rounds },
+            Condition::Compare { metric: metric2, comparison: comparison2, value: value2, rounds: rounds2 },
+        ) => {
+            let (narrow, wide) = (range(*comparison, *value), range(*comparison2, *value2));
+            let inside = narrow.zip(wide).is_some_and(|(narrow, wide)| wide.0 <= narrow.0 && narrow.1 <= wide.1);
+            metric == metric2 && inside && rounds >= rounds2
+        }
+        (Condition::Compare { .. }, Condition::Any(_)) => false,
+    }
+}

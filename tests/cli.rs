@@ -64,6 +64,28 @@ fn a_wrong_configuration_is_status_1_of_check_with_place_and_cure() {
 }
 
 #[test]
+fn a_job_file_is_answered_with_the_entries_it_compiles_to_or_with_place_and_cure() {
+    let text = "[job]\nid = 1\nmembers = ['10.0.0.1:7001', '10.0.0.2:7001']\nsegments = 3\n\
+                [[policy]]\nwhen = 'span > 20ms for 3 rounds'\nthen = 'partial(k = n-1, late = return)'\n";
+    let good = file(text);
+    let (status, stdout, stderr) = symphony(&["check", good.path().to_str().unwrap()]);
+    assert_eq!((status, stderr.as_str()), (0, ""));
+    assert!(stdout.contains("rule[job=1, bank=1] -> set_rule(vis=DEFERRED, need=1, slack=0, late=RETURN"), "{stdout}");
+    let (status, stdout, _) = symphony(&["check", "--json", good.path().to_str().unwrap()]);
+    assert_eq!((status, &object(&stdout)["job"]["policies"][0]["step"]["norm"]), (0, &Value::from(2)));
+
+    let wrong = file(&text.replace("span", "spam"));
+    let (status, stdout, _) = symphony(&["check", "--json", wrong.path().to_str().unwrap()]);
+    let message = object(&stdout)["findings"][0]["message"].as_str().unwrap().to_owned();
+    assert_eq!(status, 1);
+    assert!(
+        message.contains(":6:9: policy[0].when: unknown metric `spam`") && message.contains("did you mean `span`?"),
+        "{message}"
+    );
+    assert_eq!(symphony(&["check", "/nonexistent.toml"]).0, 2);
+}
+
+#[test]
 fn the_printed_configuration_can_be_used_again() {
     let first = file("[switch]\nname = 'x'\n[[port]]\n[[job]]\nring = ['10.0.0.1', '10.0.0.2']\n");
     let print = |path: &std::path::Path| symphony(&["run", "--print-config", "--config", path.to_str().unwrap()]);

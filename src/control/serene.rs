@@ -5,24 +5,25 @@
 //! ```
 
 mod action;
-mod ast;
 mod checks;
 mod compile;
 mod condition;
 mod cursor;
 mod file;
 mod lexer;
+mod plan;
 
 use std::path::Path;
 
 use super::config::{ConfigError, Wrong};
-pub use ast::Job;
+use crate::functions::serene::Job;
 
-pub use action::{parse_action, parse_strategy};
+pub use action::{STRATEGIES, parse_action, parse_strategy};
 pub use compile::fits;
-pub use condition::{metrics, parse_condition};
+pub use condition::parse_condition;
 pub use cursor::SyntaxError;
 pub use file::{File, JobTable, PolicyTable, Rounds};
+pub use plan::{Plan, PolicyPlan, Step};
 
 /// A checked job file.
 #[derive(Clone, Debug, PartialEq)]

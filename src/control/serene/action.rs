@@ -1,7 +1,7 @@
 //! `then` and `start`: strategies and what else a policy can do.
 //!
 //! ```text
-//! action     := strategy | "drop_member" "(" "worker" ")" | "hold"
+//! action     := strategy | "ssp" "(" slack ".." slack ")" | "drop_member" "(" ( "worker" | NUMBER ) ")" | "hold"
 //! strategy   := "bsp" | "asp" | "ssp" "(" slack ")"
 //!             | "partial" "(" count [ "," "late" "=" late ] ")"
 //!             | "timed" "(" time [ "," "kmin" "=" count ] [ "," "late" "=" late ] ")"
@@ -10,11 +10,15 @@
 //! ```
 //! The first argument may have its name too (`k =`, `slack =`, `deadline =`), and named ones come in any order.
 
-use super::ast::{Action, Late, Quorum, Strategy};
 use super::condition::time;
+use std::fmt;
+
 use super::cursor::{Cursor, SyntaxError, decimal};
 use super::lexer::{Kind, Token};
 use crate::dataplane::Nanos;
+use crate::functions::serene::controller::Action;
+use crate::functions::serene::{Late, MAX_SLACK, Quorum, RING_DEPTH, Strategy};
+use crate::wire::aggregation::MAX_WORKERS;
 
 /// A strategy's name, and how it is written.
 pub const STRATEGIES: [(&str, &str); 5] = [
@@ -24,58 +28,46 @@ pub const STRATEGIES: [(&str, &str); 5] = [
     ("asp", "asp"),
     ("timed", "timed(30ms, kmin = n-1, late = drop)"),
 ];
-/// Of `ssp`: the ring of open rounds has 16 places.
-const MAX_SLACK: u8 = 15;
 /// Of `timed`: shorter than a round trip through a busy switch, a round would end before the others can be there.
 const MIN_DEADLINE_NS: Nanos = 1_000_000;
 
 /// Reads a strategy.
 ///
 /// # Errors
-/// Where it does not follow the grammar, or a number is out of its range.
+/// As [`parse_action`], and what is no strategy.
 pub fn parse_strategy(text: &str) -> Result<Strategy, SyntaxError> {
-    let mut cursor = Cursor::new(text);
-    let strategy = strategy(&mut cursor, &[])?;
-    cursor.end("name one strategy")?;
-    Ok(strategy)
+    let wrong = |message: String| SyntaxError { at: text.len() - text.trim_start().len(), message };
+    match parse_action(text)? {
+        Action::Swap(strategy) => Ok(strategy),
+        Action::SspWithin { low, .. } => {
+            Err(wrong(format!("a range of slacks is for a policy, which chooses in it; write ssp({low})")))
+        }
+        other => Err(wrong(format!("{other} is for policies; use one of {}", examples()))),
+    }
 }
 
 /// Reads an action.
 ///
 /// # Errors
-/// As [`parse_strategy`].
+/// Where it does not follow the grammar, or a number is out of its range.
 pub fn parse_action(text: &str) -> Result<Action, SyntaxError> {
     let mut cursor = Cursor::new(text);
-    let action = match cursor.peek().text {
-        "hold" => {
-            cursor.take();
-            Action::Hold
-        }
-        "drop_member" => {
-            cursor.take();
-            let cure = "write drop_member(worker), with silent(worker) in `when`";
-            cursor.expect("(", cure)?;
-            cursor.expect("worker", cure)?;
-            cursor.expect(")", cure)?;
-            Action::DropMember
-        }
-        _ => Action::Swap(strategy(&mut cursor, &["drop_member", "hold"])?),
-    };
-    cursor.end("a policy does one thing")?;
+    let action = action(&mut cursor)?;
+    cursor.end("name one thing to do")?;
     Ok(action)
 }
 
-/// `others` are names that may stand here too, for the message.
-fn strategy(cursor: &mut Cursor<'_>, others: &[&str]) -> Result<Strategy, SyntaxError> {
+fn action(cursor: &mut Cursor<'_>) -> Result<Action, SyntaxError> {
     let name = cursor.take();
     match name.text {
-        "bsp" => no_arguments(cursor, &name).map(|()| Strategy::Bsp),
-        "asp" => no_arguments(cursor, &name).map(|()| Strategy::Asp),
+        "hold" => no_arguments(cursor, &name).map(|()| Action::Hold),
+        "drop_member" => member(cursor).map(Action::DropMember),
+        "bsp" => no_arguments(cursor, &name).map(|()| Action::Swap(Strategy::Bsp)),
+        "asp" => no_arguments(cursor, &name).map(|()| Action::Swap(Strategy::Asp)),
         "ssp" => {
-            let mut slack = None;
-            arguments(cursor, &["slack"], |cursor, _| Ok(slack = Some(self::slack(cursor)?)))?;
-            let slack = slack.ok_or_else(|| missing(&name, "how many rounds ahead a worker may be"))?;
-            Ok(Strategy::Ssp { slack })
+            let mut action = None;
+            arguments(cursor, &["slack"], |cursor, _| Ok(action = Some(ssp(cursor)?)))?;
+            action.ok_or_else(|| missing(&name, "how many rounds ahead a worker may be"))
         }
         "partial" => {
             let (mut k, mut late) = (None, Late::Drop);
@@ -87,7 +79,7 @@ fn strategy(cursor: &mut Cursor<'_>, others: &[&str]) -> Result<Strategy, Syntax
                 Ok(())
             })?;
             let k = k.ok_or_else(|| missing(&name, "k, how many contributions end a round"))?;
-            Ok(Strategy::Partial { k, late })
+            Ok(Action::Swap(Strategy::Partial { k, late }))
         }
         "timed" => {
             let (mut deadline, mut kmin, mut late) = (None, Quorum::Exactly(1), Late::Drop);
@@ -101,13 +93,37 @@ fn strategy(cursor: &mut Cursor<'_>, others: &[&str]) -> Result<Strategy, Syntax
             })?;
             let deadline_ns =
                 deadline.ok_or_else(|| missing(&name, "how long after its first arrival a round ends"))?;
-            Ok(Strategy::Timed { deadline_ns, kmin, late })
+            Ok(Action::Swap(Strategy::Timed { deadline_ns, kmin, late }))
         }
         _ => {
-            let what = if others.is_empty() { "strategy" } else { "action" };
-            Err(name.unknown(what, STRATEGIES.iter().map(|(name, _)| *name).chain(others.iter().copied())))
+            let strategies = STRATEGIES.iter().map(|(name, _)| *name);
+            Err(name.unknown("action", strategies.chain(["drop_member", "hold"])))
         }
     }
+}
+
+/// How each strategy is written.
+fn examples() -> String {
+    STRATEGIES.map(|(_, example)| example).join(", ")
+}
+
+/// `( worker )`, or a worker's number.
+fn member(cursor: &mut Cursor<'_>) -> Result<Option<u8>, SyntaxError> {
+    const CURE: &str = "write drop_member(worker), with silent(worker) in `when`, or a worker's number";
+    cursor.expect("(", CURE)?;
+    let token = cursor.peek();
+    let member =
+        if cursor.eat("worker") {
+            None
+        } else {
+            let number = cursor.whole("`worker`", CURE)?;
+            let worker = u8::try_from(number).ok().filter(|worker| *worker < MAX_WORKERS);
+            Some(worker.ok_or_else(|| {
+                token.wrong(format!("worker {number}; they are numbered from 0 to {}", MAX_WORKERS - 1))
+            })?)
+        };
+    cursor.expect(")", CURE)?;
+    Ok(member)
 }
 
 fn no_arguments(cursor: &Cursor<'_>, name: &Token<'_>) -> Result<(), SyntaxError> {
@@ -159,18 +175,27 @@ fn arguments<'a>(
     }
 }
 
+/// `3`, or `3..8`.
+fn ssp(cursor: &mut Cursor<'_>) -> Result<Action, SyntaxError> {
+    let token = cursor.peek();
+    let low = slack(cursor)?;
+    if !cursor.eat("..") {
+        return Ok(Action::Swap(Strategy::Ssp { slack: low }));
+    }
+    let high = slack(cursor)?;
+    if low >= high {
+        return Err(token
+            .wrong(format!("{low}..{high} leaves nothing to choose; put the lower slack first, or write ssp({low})")));
+    }
+    Ok(Action::SspWithin { low, high })
+}
+
 fn slack(cursor: &mut Cursor<'_>) -> Result<u8, SyntaxError> {
     let token = cursor.peek();
     let slack = cursor.whole("a number of rounds", "write for instance ssp(3)")?;
-    if cursor.peek().text == ".." {
-        return Err(token.wrong(format!(
-            "a range of slacks (DSSP) is not built: it is chosen anew at every iteration, while a rule holds one slack; \
-             write ssp({slack}), and policies with `in = \"ssp\"` that swap to another slack when lag_max says so"
-        )));
-    }
     u8::try_from(slack).ok().filter(|slack| (1..=MAX_SLACK).contains(slack)).ok_or_else(|| {
         token.wrong(format!(
-            "a slack of {slack} rounds; use 1 to {MAX_SLACK} (the switch keeps 16 rounds open), bsp for 0, asp for no bound"
+            "a slack of {slack} rounds; use 1 to {MAX_SLACK} (the switch keeps {RING_DEPTH} rounds apart), bsp for 0, asp for no bound"
         ))
     })
 }
@@ -231,6 +256,19 @@ fn count(cursor: &mut Cursor<'_>) -> Result<Quorum, SyntaxError> {
             exactly
                 .map(Quorum::Exactly)
                 .ok_or_else(|| token.wrong(format!("{} workers; a job has 1 to 32", token.text)))
+        }
+    }
+}
+
+/// As the grammar has it, so that it can be read again.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Swap(strategy) => strategy.fmt(f),
+            Action::SspWithin { low, high } => write!(f, "ssp({low}..{high})"),
+            Action::DropMember(None) => f.write_str("drop_member(worker)"),
+            Action::DropMember(Some(worker)) => write!(f, "drop_member({worker})"),
+            Action::Hold => f.write_str("hold"),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! What only all policies of a job together can be wrong about: conditions that cannot hold, policies that never act, and
 //! policies that swap back and forth without end.
 
-use super::ast::{Action, Comparison, Condition, Job, Metric, Policy, Strategy};
 use super::compile::{MAX_RTO_NS, too_short};
 use crate::control::config::{Key, Wrong};
 use crate::control::units::Duration;
+use crate::functions::serene::controller::{Action, Comparison, Condition, Metric, Relation, Unit};
+use crate::functions::serene::{Job, Policy, Strategy};
 
 /// Refuses what cannot be meant.
 ///
@@ -18,11 +19,15 @@ pub(super) fn refuse(job: &Job) -> Result<(), Wrong> {
         if let Some(silence) = too_short_silence(&policy.when) {
             return Err(when.wrong(too_short(silence)));
         }
-        if policy.then == Action::DropMember && !names_worker(&policy.when) {
+        if policy.then == Action::DropMember(None) && !names_worker(&policy.when) {
             let wrong = "which worker? `when` has to say silent(worker) > .. in each of its alternatives";
             return Err(key.name("then").wrong(wrong));
         }
-        if !possible(&policy.when, job.members.len() as u64) {
+        if matches!(policy.then, Action::SspWithin { .. }) && policy.cooldown_rounds == 0 {
+            let wrong = format!("{} chooses anew whenever it acts; add cooldown = \"50 rounds\"", policy.then);
+            return Err(key.name("then").wrong(wrong));
+        }
+        if !possible(&policy.when, job.members.len() as f64) {
             return Err(when.wrong(format!("`{}` can never hold; correct it, or leave the policy out", policy.when)));
         }
         if let Some(first) = shadow(job, index, &strategies) {
@@ -44,7 +49,7 @@ pub(super) fn warnings(job: &Job) -> Vec<Wrong> {
         if strategies.iter().any(|current| acts_in(policy, current)) {
             continue;
         }
-        let is_there = |strategy: &Strategy| policy.within.is_none_or(|within| within == strategy.kind());
+        let is_there = |strategy: &Strategy| policy.within.is_none_or(|within| within == strategy.name());
         let key = Key::new("policy").index(index);
         warnings.push(match strategies.iter().find(|current| is_there(current)) {
             Some(current) => key.name("then").wrong(format!("{current} is what it acts under: it has no effect")),
@@ -63,20 +68,26 @@ fn reachable(job: &Job) -> Vec<Strategy> {
     let mut strategies = vec![job.start];
     let mut next = 0;
     while let Some(current) = strategies.get(next).copied() {
-        for policy in &job.policies {
-            match policy.then {
-                Action::Swap(to) if acts_in(policy, &current) && !strategies.contains(&to) => strategies.push(to),
-                _ => {}
-            }
+        for policy in job.policies.iter().filter(|policy| acts_in(policy, &current)) {
+            strategies.extend(target(policy).filter(|to| !strategies.contains(to)));
         }
         next += 1;
     }
     strategies
 }
 
+/// Where a policy swaps to; of a range, its lower end stands for all of it.
+fn target(policy: &Policy) -> Option<Strategy> {
+    match policy.then {
+        Action::Swap(to) => Some(to),
+        Action::SspWithin { low, .. } => Some(Strategy::Ssp { slack: low }),
+        Action::DropMember(_) | Action::Hold => None,
+    }
+}
+
 /// Whether a policy has an effect under a strategy.
 fn acts_in(policy: &Policy, current: &Strategy) -> bool {
-    policy.within.is_none_or(|within| within == current.kind()) && policy.then != Action::Swap(*current)
+    policy.within.is_none_or(|within| within == current.name()) && policy.then != Action::Swap(*current)
 }
 
 /// An earlier policy that always acts instead.
@@ -116,10 +127,7 @@ fn circle(job: &Job, from: &Strategy) -> Option<Vec<usize>> {
     let mut next = 0;
     while let Some((current, path)) = paths.get(next).cloned() {
         for (index, policy) in job.policies.iter().enumerate().filter(|(_, policy)| policy.cooldown_rounds == 0) {
-            let Action::Swap(to) = policy.then else { continue };
-            if !acts_in(policy, &current) {
-                continue;
-            }
+            let Some(to) = target(policy).filter(|_| acts_in(policy, &current)) else { continue };
             let path = [path.as_slice(), &[index]].concat();
             if to == *from {
                 return Some(path);
@@ -136,7 +144,7 @@ fn circle(job: &Job, from: &Strategy) -> Option<Vec<usize>> {
 /// Whether every alternative says which worker is silent.
 fn names_worker(condition: &Condition) -> bool {
     match condition {
-        Condition::Compare { metric, .. } => *metric == Metric::Silent,
+        Condition::Compare(comparison) => comparison.metric == Metric::Silent,
         Condition::All(parts) => parts.iter().any(names_worker),
         Condition::Any(parts) => parts.iter().all(names_worker),
     }
@@ -144,44 +152,46 @@ fn names_worker(condition: &Condition) -> bool {
 
 fn too_short_silence(condition: &Condition) -> Option<Duration> {
     match condition {
-        Condition::Compare { metric, value, .. } => {
-            (*metric == Metric::Silent && *value < MAX_RTO_NS).then_some(Duration(*value))
+        Condition::Compare(Comparison { metric: Metric::Silent, value, .. }) => {
+            (*value < MAX_RTO_NS as f64).then_some(Duration(*value as u64))
         }
+        Condition::Compare(_) => None,
         Condition::All(parts) | Condition::Any(parts) => parts.iter().find_map(too_short_silence),
     }
 }
 
-/// The values with which a comparison holds, first and last.
-fn range(comparison: Comparison, value: u64) -> Option<(u64, u64)> {
-    match comparison {
-        Comparison::More => value.checked_add(1).map(|first| (first, u64::MAX)),
-        Comparison::AtLeast => Some((value, u64::MAX)),
-        Comparison::Less => value.checked_sub(1).map(|last| (0, last)),
-        Comparison::AtMost => Some((0, value)),
+/// The least and the greatest value with which a comparison holds.
+fn range(comparison: &Comparison) -> (f64, f64) {
+    let value = comparison.value;
+    let step = if comparison.metric.unit() == Unit::Ratio { 0.0 } else { 1.0 }; // the others are whole numbers
+    match comparison.relation {
+        Relation::Greater => ((value + step).max(value.next_up()), f64::INFINITY),
+        Relation::AtLeast => (value, f64::INFINITY),
+        Relation::Less => (0.0, (value - step).min(value.next_down())),
+        Relation::AtMost => (0.0, value),
     }
 }
 
 /// Whether a condition can hold, as far as its numbers tell.
-fn possible(condition: &Condition, workers: u64) -> bool {
-    let limit = |metric| match metric {
-        Metric::LateRate | Metric::RetxRate => 1_000_000,
-        Metric::IncludedMin => workers,
-        _ => u64::MAX,
+fn possible(condition: &Condition, workers: f64) -> bool {
+    let limits = |comparison: &Comparison| match comparison.metric {
+        Metric::LateRate => (0.0, 1.0),
+        Metric::IncludedMin => (1.0, workers),
+        _ => (0.0, f64::INFINITY),
     };
-    let leaf = |metric, comparison, value| range(comparison, value).filter(|(first, _)| *first <= limit(metric));
+    let meet = |one: (f64, f64), other: (f64, f64)| one.0.max(other.0) <= one.1.min(other.1);
     match condition {
-        Condition::Compare { metric, comparison, value, .. } => leaf(*metric, *comparison, *value).is_some(),
+        Condition::Compare(comparison) => meet(range(comparison), limits(comparison)),
         Condition::Any(parts) => parts.iter().any(|part| possible(part, workers)),
         Condition::All(parts) => parts.iter().enumerate().all(|(place, part)| {
-            let Condition::Compare { metric, comparison, value, .. } = part else { return possible(part, workers) };
-            let Some(own) = leaf(*metric, *comparison, *value) else { return false };
             // All of them look at the newest round, whatever `for` says.
-            parts[place + 1..].iter().all(|other| match other {
-                Condition::Compare { metric: same, comparison, value, .. } if same == metric => {
-                    range(*comparison, *value).is_some_and(|other| own.0.max(other.0) <= own.1.min(other.1))
+            let agrees = |other: &Condition| match (part, other) {
+                (Condition::Compare(own), Condition::Compare(other)) if own.metric == other.metric => {
+                    meet(range(own), range(other))
                 }
                 _ => true,
-            })
+            };
+            possible(part, workers) && parts[place + 1..].iter().all(agrees)
         }),
     }
 }
@@ -193,14 +203,13 @@ fn implies(when: &Condition, then: &Condition) -> bool {
         (_, Condition::All(parts)) => parts.iter().all(|part| implies(when, part)),
         (_, Condition::Any(parts)) if parts.iter().any(|part| implies(when, part)) => true,
         (Condition::All(parts), _) => parts.iter().any(|part| implies(part, then)),
-        (
-            Condition::Compare { metric, comparison, value, rounds },
-            Condition::Compare { metric: metric2, comparison: comparison2, value: value2, rounds: rounds2 },
-        ) => {
-            let (narrow, wide) = (range(*comparison, *value), range(*comparison2, *value2));
-            let inside = narrow.zip(wide).is_some_and(|(narrow, wide)| wide.0 <= narrow.0 && narrow.1 <= wide.1);
-            metric == metric2 && inside && rounds >= rounds2
+        (Condition::Compare(narrow), Condition::Compare(wide)) => {
+            let (inner, outer) = (range(narrow), range(wide));
+            narrow.metric == wide.metric
+                && outer.0 <= inner.0
+                && inner.1 <= outer.1
+                && (narrow.rounds >= wide.rounds || narrow.metric == Metric::Silent)
         }
-        (Condition::Compare { .. }, Condition::Any(_)) => false,
+        (Condition::Compare(_), Condition::Any(_)) => false,
     }
 }

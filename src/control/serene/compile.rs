@@ -3,18 +3,16 @@
 use std::net::SocketAddrV4;
 
 use super::action::{STRATEGIES, parse_action, parse_strategy};
-use super::ast::{Action, Job, Kind, Policy, Quorum, Strategy};
 use super::condition::parse_condition;
 use super::cursor::SyntaxError;
-use super::file::{File, JobTable, PolicyTable};
+use super::file::{File, PolicyTable};
 use crate::control::config::{Key, Wrong, with_guess};
 use crate::control::units::Duration;
 use crate::dataplane::Nanos;
-use crate::wire::aggregation::{LANE_GROUP, MAX_LANES, MAX_WORKERS};
+use crate::functions::serene::controller::Action;
+use crate::functions::serene::{Job, Policy, Quorum, Strategy};
 
 const MAX_POLICIES: usize = 64;
-/// 16.7 million values of 256 lanes: the switch keeps two words of each.
-const MAX_SEGMENTS: u32 = 1 << 16;
 /// The longest time between two packets of a worker that waits: its retransmission timer at its slowest.
 pub(super) const MAX_RTO_NS: Nanos = 200_000_000;
 
@@ -22,123 +20,94 @@ pub(super) const MAX_RTO_NS: Nanos = 200_000_000;
 pub(super) fn job(file: &File) -> Result<Job, Wrong> {
     let key = Key::new("job");
     let table = &file.job;
-    let id = u8::try_from(table.id).map_err(|_| key.name("id").wrong(format!("{}; use 0 to 255", table.id)))?;
-    let members = members(&table.members, &key.name("members"))?;
-    let workers = members.len() as u8; // at most MAX_WORKERS
-    if !(1..=MAX_SEGMENTS).contains(&table.segments) {
-        let wrong =
-            format!("{} segments; use 1 to {MAX_SEGMENTS}: the vector's length / lanes, rounded up", table.segments);
-        return Err(key.name("segments").wrong(wrong));
-    }
-    if !(1..=30).contains(&table.scale_log2) {
-        let wrong = format!("a scale of 2^{}; use 1 to 30, such as 24", table.scale_log2);
-        return Err(key.name("scale_log2").wrong(wrong));
-    }
-    if table.silent.0 < MAX_RTO_NS {
-        return Err(key.name("silent").wrong(too_short(table.silent)));
-    }
-    let at_start = key.name("start");
-    let start = parse_strategy(&table.start).map_err(|error| at_start.at(error))?;
-    fits(&start, workers).map_err(|wrong| at_start.wrong(wrong))?;
-    let policies = policies(&file.policies, workers)?;
-    Ok(Job {
+    let id = u8::try_from(table.id).map_err(|_| key.name("id").wrong(format!("{}; give 0 to 255", table.id)))?;
+    let job = Job {
         id,
-        members,
+        members: members(&table.members, &key.name("members"))?,
         segments: table.segments,
-        lanes: lanes(table, &key.name("lanes"))?,
+        lanes: table.lanes,
         scale_log2: table.scale_log2,
-        start,
-        silent_ns: table.silent.0,
-        policies,
-    })
-}
-
-fn lanes(table: &JobTable, key: &Key) -> Result<u16, Wrong> {
-    let lanes = usize::try_from(table.lanes).unwrap_or(usize::MAX);
-    if lanes == 0 || lanes > MAX_LANES || !lanes.is_multiple_of(LANE_GROUP) {
-        let near = (lanes / LANE_GROUP * LANE_GROUP).clamp(LANE_GROUP, MAX_LANES);
-        let wrong = format!("{} lanes; use a multiple of {LANE_GROUP} up to {MAX_LANES}, such as {near}", table.lanes);
-        return Err(key.wrong(wrong));
+        start: parse_strategy(&table.start).map_err(|error| key.name("start").at(error))?,
+        policies: policies(&file.policies)?,
+    };
+    // Its sentences begin with the key.
+    job.check().map_err(|error| match error.to_string().split_once(": ") {
+        Some((name, message)) => key.name(name).wrong(message),
+        None => key.wrong(error.to_string()),
+    })?;
+    fits(&job.start, &job).map_err(|wrong| key.name("start").wrong(wrong))?;
+    for (index, policy) in job.policies.iter().enumerate() {
+        let then = Key::new("policy").index(index).name("then");
+        match &policy.then {
+            Action::Swap(strategy) => fits(strategy, &job).map_err(|wrong| then.wrong(wrong))?,
+            Action::DropMember(Some(worker)) if usize::from(*worker) >= job.members.len() => {
+                return Err(then.wrong(format!("there is no worker {worker}; they are 0 to {}", job.members.len() - 1)));
+            }
+            _ => {}
+        }
     }
-    Ok(lanes as u16) // at most MAX_LANES
+    Ok(job)
 }
 
 fn members(texts: &[String], key: &Key) -> Result<Vec<SocketAddrV4>, Wrong> {
-    if texts.is_empty() || texts.len() > usize::from(MAX_WORKERS) {
-        return Err(key.wrong(format!("{} members; a job has 1 to {MAX_WORKERS}", texts.len())));
-    }
-    let mut members: Vec<SocketAddrV4> = Vec::with_capacity(texts.len());
-    for (worker, text) in texts.iter().enumerate() {
-        let key = key.index(worker);
-        let member: SocketAddrV4 = text
-            .parse()
-            .map_err(|_| key.wrong(format!("{text:?} is no IPv4 address and UDP port; write 10.0.0.1:7001")))?;
-        let address = member.ip();
-        if address.is_unspecified() || address.is_multicast() || address.is_broadcast() || member.port() == 0 {
-            return Err(key.wrong(format!("{member} is no worker's socket; write 10.0.0.1:7001")));
-        }
-        if let Some(other) = members.iter().position(|other| *other == member) {
-            return Err(
-                key.wrong(format!("{member} is worker {other} already; give each worker its own address or port"))
-            );
-        }
-        members.push(member);
-    }
-    Ok(members)
+    let member = |(worker, text): (usize, &String)| {
+        let member = text.parse::<SocketAddrV4>().ok().filter(|member| {
+            let address = member.ip();
+            member.port() != 0 && !address.is_unspecified() && !address.is_multicast() && !address.is_broadcast()
+        });
+        let wrong = || format!("{text:?} is no worker's IPv4 address and UDP port; write 10.0.0.1:7001");
+        member.ok_or_else(|| key.index(worker).wrong(wrong()))
+    };
+    texts.iter().enumerate().map(member).collect()
 }
 
-fn policies(tables: &[PolicyTable], workers: u8) -> Result<Vec<Policy>, Wrong> {
+fn policies(tables: &[PolicyTable]) -> Result<Vec<Policy>, Wrong> {
     let key = Key::new("policy");
     if tables.len() > MAX_POLICIES {
         return Err(key
             .index(MAX_POLICIES)
             .wrong(format!("{} policies; a job has at most {MAX_POLICIES}", tables.len())));
     }
-    tables.iter().enumerate().map(|(index, table)| policy(table, workers, &key.index(index))).collect()
+    tables.iter().enumerate().map(|(index, table)| policy(table, &key.index(index))).collect()
 }
 
-fn policy(table: &PolicyTable, workers: u8, key: &Key) -> Result<Policy, Wrong> {
-    let within = table.within.as_deref().map(|name| kind(name, &key.name("in"))).transpose()?;
-    let when = parse_condition(&table.when).map_err(|error| key.name("when").at(error))?;
-    let then = parse_action(&table.then).map_err(|error| key.name("then").at(error))?;
-    if let Action::Swap(strategy) = &then {
-        fits(strategy, workers).map_err(|wrong| key.name("then").wrong(wrong))?;
-    }
-    Ok(Policy { within, when, then, cooldown_rounds: table.cooldown.0 })
+fn policy(table: &PolicyTable, key: &Key) -> Result<Policy, Wrong> {
+    Ok(Policy {
+        within: table.within.as_deref().map(|name| strategy_name(name, &key.name("in"))).transpose()?,
+        when: parse_condition(&table.when).map_err(|error| key.name("when").at(error))?,
+        then: parse_action(&table.then).map_err(|error| key.name("then").at(error))?,
+        cooldown_rounds: table.cooldown.0,
+    })
 }
 
 /// `in` is a strategy's name alone.
-fn kind(name: &str, key: &Key) -> Result<Kind, Wrong> {
-    match name {
-        "bsp" => Ok(Kind::Bsp),
-        "partial" => Ok(Kind::Partial),
-        "ssp" => Ok(Kind::Ssp),
-        "asp" => Ok(Kind::Asp),
-        "timed" => Ok(Kind::Timed),
-        _ => {
-            let names: Vec<_> = STRATEGIES.iter().map(|(name, _)| format!("`{name}`")).collect();
-            let message = format!("unknown strategy `{name}`, expected one of {}", names.join(", "));
-            Err(key.wrong(with_guess(&message)))
-        }
-    }
+fn strategy_name(name: &str, key: &Key) -> Result<&'static str, Wrong> {
+    let known = STRATEGIES.iter().map(|(known, _)| *known).find(|known| *known == name);
+    known.ok_or_else(|| {
+        let names = STRATEGIES.map(|(name, _)| format!("`{name}`")).join(", ");
+        key.wrong(with_guess(&format!("unknown strategy `{name}`, expected one of {names}")))
+    })
 }
 
-/// Whether so many workers can follow a strategy.
+/// Whether a job's workers can follow a strategy.
 ///
 /// # Errors
 /// A sentence that says why not.
-pub fn fits(strategy: &Strategy, workers: u8) -> Result<(), String> {
-    let (name, count) = match strategy {
-        Strategy::Partial { k, .. } => ("k", *k),
-        Strategy::Timed { kmin, .. } => ("kmin", *kmin),
+pub fn fits(strategy: &Strategy, job: &Job) -> Result<(), String> {
+    let workers = job.members.len();
+    let (name, quorum) = match strategy {
+        Strategy::Partial { k, .. } => ("k", k),
+        Strategy::Timed { kmin, .. } => ("kmin", kmin),
         Strategy::Bsp | Strategy::Ssp { .. } | Strategy::Asp => return Ok(()),
     };
-    match count.of(workers) {
-        Some(_) => Ok(()),
-        None if matches!(count, Quorum::AllBut(_)) => {
-            Err(format!("{name} = {count} leaves nobody of {workers} workers; use less"))
+    match *quorum {
+        Quorum::Exactly(count) if usize::from(count) > workers => {
+            Err(format!("{name} = {count} of {workers} workers can never be in; use 1 to {workers}, n or n-1"))
         }
-        None => Err(format!("{name} = {count} of {workers} workers can never come; use 1 to {workers}, n or n-1")),
+        Quorum::AllBut(out) if usize::from(out) >= workers => {
+            Err(format!("{name} = {quorum} leaves nobody of {workers} workers; use less"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -10,41 +10,16 @@
 
 use std::fmt;
 
-use super::ast::{Comparison, Condition, Metric};
 use super::cursor::{Cursor, SyntaxError, decimal, decimal_text};
 use super::lexer::{Kind, Token};
 use crate::control::units::Duration;
+use crate::functions::serene::controller::{Comparison, Condition, Metric, Relation, Unit, WINDOW_ROUNDS};
 
-/// Rounds that a job remembers.
-pub const WINDOW_ROUNDS: u32 = 32;
+/// Of a share: there may be more retransmissions than packets, but not a hundred of each.
+const MAX_MILLIONTHS: u64 = 100_000_000;
 /// Parentheses within parentheses.
 const MAX_DEPTH: u32 = 16;
 const EXAMPLE: &str = "write for instance wait_p95 > 20ms for 3 rounds";
-
-/// What a metric is measured in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Quantity {
-    /// Nanoseconds.
-    Time,
-    /// Millionths.
-    Share,
-    /// A number.
-    Number,
-}
-
-/// Every metric: its name, what it is measured in, what it says.
-const METRICS: [(&str, Metric, Quantity, &str); 10] = [
-    ("wait_p50", Metric::WaitP50, Quantity::Time, "median over the workers of release - arrival"),
-    ("wait_p95", Metric::WaitP95, Quantity::Time, "its 95th percentile"),
-    ("wait_max", Metric::WaitMax, Quantity::Time, "the longest of them"),
-    ("span", Metric::Span, Quantity::Time, "release - first arrival"),
-    ("lag_max", Metric::LagMax, Quantity::Number, "rounds between the first worker and the last"),
-    ("late_rate", Metric::LateRate, Quantity::Share, "late contributions, of all"),
-    ("retx_rate", Metric::RetxRate, Quantity::Share, "retransmissions, of all packets"),
-    ("round_time", Metric::RoundTime, Quantity::Time, "from one release to the next"),
-    ("included_min", Metric::IncludedMin, Quantity::Number, "fewest workers whose contribution a round holds"),
-    ("silent", Metric::Silent, Quantity::Time, "silent(worker): since any one worker was heard of"),
-];
 
 /// Reads a condition.
 ///
@@ -109,9 +84,8 @@ fn term(cursor: &mut Cursor<'_>, depth: u32) -> Result<Condition, SyntaxError> {
 
 fn comparison(cursor: &mut Cursor<'_>) -> Result<Condition, SyntaxError> {
     let name = cursor.take();
-    let known = METRICS.iter().find(|(known, ..)| *known == name.text);
-    let Some(&(_, metric, quantity, _)) = known else {
-        return Err(name.unknown("metric", METRICS.iter().map(|(known, ..)| *known)));
+    let Some(&(_, metric)) = Metric::NAMES.iter().find(|(known, _)| *known == name.text) else {
+        return Err(name.unknown("metric", Metric::NAMES.iter().map(|(known, _)| *known)));
     };
     if metric == Metric::Silent {
         let cure = "write silent(worker) > 5s";
@@ -120,52 +94,50 @@ fn comparison(cursor: &mut Cursor<'_>) -> Result<Condition, SyntaxError> {
         cursor.expect(")", cure)?;
     }
     let sign = cursor.take();
-    let comparison = match sign.text {
-        ">" => Comparison::More,
-        ">=" => Comparison::AtLeast,
-        "<" => Comparison::Less,
-        "<=" => Comparison::AtMost,
+    let relation = match sign.text {
+        ">" => Relation::Greater,
+        ">=" => Relation::AtLeast,
+        "<" => Relation::Less,
+        "<=" => Relation::AtMost,
         _ => return Err(sign.unexpected("`>`, `>=`, `<` or `<=`", EXAMPLE)),
     };
-    if metric == Metric::Silent && matches!(comparison, Comparison::Less | Comparison::AtMost) {
+    if metric == Metric::Silent && matches!(relation, Relation::Less | Relation::AtMost) {
         return Err(sign.wrong(format!("silent(worker) {} asks who was heard; write silent(worker) > 5s", sign.text)));
     }
-    let value = value(cursor, name.text, quantity)?;
+    let value = value(cursor, name.text, metric.unit())?;
     let rounds = rounds(cursor, metric)?;
-    Ok(Condition::Compare { metric, comparison, value, rounds })
+    Ok(Condition::Compare(Comparison { metric, relation, value, rounds }))
 }
 
-fn value(cursor: &mut Cursor<'_>, metric: &str, quantity: Quantity) -> Result<u64, SyntaxError> {
+fn value(cursor: &mut Cursor<'_>, metric: &str, unit: Unit) -> Result<f64, SyntaxError> {
     let number = cursor.take();
     if number.kind != Kind::Number {
-        let example = match quantity {
-            Quantity::Time => "20ms",
-            Quantity::Share => "5%",
-            Quantity::Number => "1",
+        let example = match unit {
+            Unit::Nanoseconds => "20ms",
+            Unit::Ratio => "5%",
+            Unit::Count => "1",
         };
         return Err(number.unexpected("a value", &format!("write for instance {metric} > {example}")));
     }
-    match quantity {
-        Quantity::Time => time(cursor, number, metric),
-        Quantity::Share => {
+    match unit {
+        Unit::Nanoseconds => time(cursor, number, metric).map(|time| time as f64),
+        Unit::Ratio => {
             let unit = cursor.take();
             if unit.text != "%" {
                 return Err(unit.unexpected("`%`", &format!("{metric} is a share; write for instance 5%")));
             }
-            let share = decimal(number.text, 4).filter(|share| *share <= 1_000_000);
-            share.ok_or_else(|| {
-                number.wrong(format!(
-                    "{}% is no share; use 0 to 100, with at most 4 digits behind the point",
-                    number.text
-                ))
+            let millionths = decimal(number.text, 4).filter(|millionths| *millionths <= MAX_MILLIONTHS);
+            millionths.map(|millionths| millionths as f64 / 1e6).ok_or_else(|| {
+                let message = "is no share; use 0 to 10000%, with at most 4 digits behind the point";
+                number.wrong(format!("{}% {message}", number.text))
             })
         }
-        Quantity::Number => {
+        Unit::Count => {
             let unit = cursor.peek();
             if matches!(unit.text, "ns" | "us" | "ms" | "s" | "%") {
                 return Err(unit.wrong(format!("{metric} is a number; leave `{}` out", unit.text)));
             }
-            let whole = number.text.parse::<u32>().map(u64::from);
+            let whole = number.text.parse::<u32>().map(f64::from);
             whole.map_err(|_| number.wrong(format!("{} is no whole number up to {}", number.text, u32::MAX)))
         }
     }
@@ -210,43 +182,42 @@ fn rounds(cursor: &mut Cursor<'_>, metric: Metric) -> Result<u32, SyntaxError> {
     Ok(rounds)
 }
 
-/// What the metrics are called and say, for help.
-pub fn metrics() -> impl Iterator<Item = (&'static str, &'static str)> {
-    METRICS.iter().map(|(name, _, _, meaning)| (*name, *meaning))
-}
-
+/// As the grammar has it, so that it can be read again.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let join = |f: &mut fmt::Formatter<'_>, parts: &[Condition], word: &str| {
-            parts.iter().enumerate().try_for_each(|(place, part)| {
-                let before = if place > 0 { word } else { "" };
-                match part {
-                    Condition::Compare { .. } => write!(f, "{before}{part}"),
-                    Condition::All(_) if word == " or " => write!(f, "{before}{part}"),
-                    _ => write!(f, "{before}({part})"),
-                }
-            })
+        let (parts, word) = match self {
+            Condition::Compare(comparison) => return comparison.fmt(f),
+            Condition::All(parts) => (parts, " and "),
+            Condition::Any(parts) => (parts, " or "),
         };
-        let (metric, comparison, value, rounds) = match self {
-            Condition::All(parts) => return join(f, parts, " and "),
-            Condition::Any(parts) => return join(f, parts, " or "),
-            Condition::Compare { metric, comparison, value, rounds } => (metric, comparison, *value, *rounds),
-        };
-        let sign = match comparison {
-            Comparison::Less => "<",
-            Comparison::AtMost => "<=",
-            Comparison::More => ">",
-            Comparison::AtLeast => ">=",
-        };
-        let Some((name, _, quantity, _)) = METRICS.iter().find(|(_, known, ..)| known == metric) else { return Ok(()) };
-        let argument = if *metric == Metric::Silent { "(worker)" } else { "" };
-        write!(f, "{name}{argument} {sign} ")?;
-        match quantity {
-            Quantity::Time => write!(f, "{}", Duration(value))?,
-            Quantity::Share => write!(f, "{}%", decimal_text(value, 4))?,
-            Quantity::Number => write!(f, "{value}")?,
+        for (place, part) in parts.iter().enumerate() {
+            f.write_str(if place > 0 { word } else { "" })?;
+            match (self, part) {
+                (_, Condition::Compare(_)) | (Condition::Any(_), Condition::All(_)) => part.fmt(f)?,
+                _ => write!(f, "({part})")?,
+            }
         }
-        match rounds {
+        Ok(())
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let relation = match self.relation {
+            Relation::Less => "<",
+            Relation::AtMost => "<=",
+            Relation::Greater => ">",
+            Relation::AtLeast => ">=",
+        };
+        let name = Metric::NAMES.iter().find(|(_, known)| *known == self.metric).map_or("", |(name, _)| name);
+        let argument = if self.metric == Metric::Silent { "(worker)" } else { "" };
+        write!(f, "{name}{argument} {relation} ")?;
+        match self.metric.unit() {
+            Unit::Nanoseconds => write!(f, "{}", Duration(self.value as u64))?,
+            Unit::Ratio => write!(f, "{}%", decimal_text((self.value * 1e6).round() as u64, 4))?,
+            Unit::Count => write!(f, "{}", self.value)?,
+        }
+        match self.rounds {
             1 => Ok(()),
             rounds => write!(f, " for {rounds} rounds"),
         }

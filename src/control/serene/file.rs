@@ -5,8 +5,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::control::units::Duration;
-
 /// The whole file: one aggregation job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,16 +28,13 @@ pub struct JobTable {
     pub segments: u32,
     /// Values of a segment.
     #[serde(default = "defaults::lanes")]
-    pub lanes: u32,
+    pub lanes: u16,
     /// Fixed point: a contribution is multiplied by 2^this.
     #[serde(default = "defaults::scale_log2")]
     pub scale_log2: u8,
     /// The strategy at start.
     #[serde(default = "defaults::start")]
     pub start: String,
-    /// A member that keeps a swap waiting and was not heard for so long is dropped.
-    #[serde(default = "defaults::silent")]
-    pub silent: Duration,
 }
 
 /// `[[policy]]`
@@ -63,9 +58,7 @@ pub struct PolicyTable {
 pub struct Rounds(pub u32);
 
 mod defaults {
-    use super::Duration;
-
-    pub fn lanes() -> u32 {
+    pub fn lanes() -> u16 {
         256
     }
     pub fn scale_log2() -> u8 {
@@ -73,9 +66,6 @@ mod defaults {
     }
     pub fn start() -> String {
         "bsp".into()
-    }
-    pub fn silent() -> Duration {
-        Duration(5_000_000_000)
     }
 }
 

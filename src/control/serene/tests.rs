@@ -1,35 +1,37 @@
 use proptest::prelude::{Strategy as _, *};
 
-use super::ast::{Action, Comparison, Condition, Late, Metric, Quorum, Strategy};
 use super::*;
+use crate::functions::serene::controller::{Action, Comparison, Condition, Metric, Relation};
+use crate::functions::serene::{Late, Quorum, Strategy};
 
-fn metric() -> impl proptest::strategy::Strategy<Value = (Metric, u64)> {
+fn measure() -> impl proptest::strategy::Strategy<Value = (Metric, f64)> {
+    const TIMES: [Metric; 5] = [Metric::WaitP50, Metric::WaitP95, Metric::WaitMax, Metric::Span, Metric::RoundTime];
     prop_oneof![
+        (prop::sample::select(&TIMES[..]).boxed(), (0..=3_600_000_000_000u64).prop_map(|ns| ns as f64)),
         (
-            prop_oneof![Just(Metric::WaitP50), Just(Metric::WaitMax), Just(Metric::Span), Just(Metric::RoundTime)],
-            0..=3_600_000_000_000u64
+            prop_oneof![Just(Metric::LateRate), Just(Metric::RetxRate)].boxed(),
+            (0..=1_000_000u32).prop_map(|ppm| f64::from(ppm) / 1e6)
         ),
-        (prop_oneof![Just(Metric::LateRate), Just(Metric::RetxRate)], 0..=1_000_000u64),
-        (prop_oneof![Just(Metric::LagMax), Just(Metric::IncludedMin)], 0..=u64::from(u32::MAX)),
+        (prop_oneof![Just(Metric::LagMax), Just(Metric::IncludedMin)].boxed(), any::<u32>().prop_map(f64::from)),
     ]
 }
 
 fn comparison() -> impl proptest::strategy::Strategy<Value = Condition> {
-    use Comparison::{AtLeast, AtMost, Less, More};
-    let signs = prop_oneof![Just(Less), Just(AtMost), Just(More), Just(AtLeast)];
-    let silent = (1..=3_600_000_000_000u64).prop_map(|value| Condition::Compare {
+    use Relation::{AtLeast, AtMost, Greater, Less};
+    let silent = (1..=3_600_000_000_000u64).prop_map(|ns| Comparison {
         metric: Metric::Silent,
-        comparison: More,
-        value,
+        relation: Greater,
+        value: ns as f64,
         rounds: 1,
     });
-    let others = (metric(), signs, 1..=32u32).prop_map(|((metric, value), comparison, rounds)| Condition::Compare {
+    let relation = prop::sample::select(&[Less, AtMost, Greater, AtLeast][..]);
+    let others = (measure(), relation, 1..=32u32).prop_map(|((metric, value), relation, rounds)| Comparison {
         metric,
-        comparison,
+        relation,
         value,
         rounds,
     });
-    prop_oneof![1 => silent, 9 => others]
+    prop_oneof![1 => silent, 9 => others].prop_map(Condition::Compare)
 }
 
 fn condition() -> impl proptest::strategy::Strategy<Value = Condition> {
@@ -57,7 +59,10 @@ fn action() -> impl proptest::strategy::Strategy<Value = Action> {
     let late = || prop_oneof![Just(Late::Drop), Just(Late::Return)];
     prop_oneof![
         Just(Action::Hold),
-        Just(Action::DropMember),
+        prop::option::of(0..32u8).prop_map(Action::DropMember),
+        (1..=14u8)
+            .prop_flat_map(|low| (Just(low), low + 1..=15))
+            .prop_map(|(low, high)| Action::SspWithin { low, high }),
         Just(Action::Swap(Strategy::Bsp)),
         Just(Action::Swap(Strategy::Asp)),
         (1..=15u8).prop_map(|slack| Action::Swap(Strategy::Ssp { slack })),
@@ -151,7 +156,7 @@ fn what_is_wrong_is_told_with_its_place_the_value_and_the_cure() {
         "lag_max > 5ms",
         "lag_max > 1.5",
         "late_rate > 5",
-        "late_rate > 500%",
+        "late_rate > 50000%",
         "span > lots",
         "span > 20ms for 3",
         "span > 20ms for 0 rounds",
@@ -173,7 +178,8 @@ fn what_is_wrong_is_told_with_its_place_the_value_and_the_cure() {
         "ssp()",
         "ssp(0)",
         "ssp(16)",
-        "ssp(3..8)",
+        "ssp(8..3)",
+        "ssp(3..16)",
         "ssp(3, 4)",
         "partial",
         "partial(m = 3)",
@@ -187,7 +193,8 @@ fn what_is_wrong_is_told_with_its_place_the_value_and_the_cure() {
         "timed(300us)",
         "timed(kmin = 2)",
         "timed(30ms",
-        "drop_member(3)",
+        "drop_member(32)",
+        "drop_member(other)",
         "hold bsp",
     ] {
         let error = parse_action(text).expect_err(text);
@@ -237,8 +244,17 @@ fn a_job_file_comes_out_in_the_units_of_the_core() {
     assert_eq!(job.policies[0].then, Action::Swap(partial));
     assert_eq!(job.policies[0].cooldown_rounds, 50);
     assert_eq!(job.policies[1].when.to_string(), "lag_max <= 1 for 20 rounds");
-    assert_eq!(job.policies[2].then, Action::DropMember);
+    assert_eq!(job.policies[2].then, Action::DropMember(None));
     assert!(warnings.is_empty(), "{warnings:?}");
+}
+
+#[test]
+fn a_job_compiles_to_the_entries_of_the_rule_table() {
+    let more = "[[policy]]\nin = 'ssp'\nwhen = 'late_rate > 5% or span > 9ms'\nthen = 'asp'\n\
+                [[policy]]\nwhen = 'lag_max > 2'\nthen = 'ssp(3..8)'\ncooldown = '9 rounds'\n\
+                [[policy]]\nin = 'asp'\nwhen = 'round_time > 1s'\nthen = 'timed(30ms, kmin = ceil(0.75*n), late = drop)'\n";
+    let job = JobFile::parse(&format!("{JOB}{more}"), "job.toml").unwrap().job;
+    insta::assert_snapshot!(Plan::new(&job));
 }
 
 #[test]
@@ -265,7 +281,10 @@ fn what_is_wrong_in_a_job_file_is_told_with_file_line_and_column() {
         changed("10.0.0.4:7001", "[fd00::4]:7001"),
         changed("\"10.0.0.1:7001\", \"10.0.0.2:7001\", \"10.0.0.3:7001\", \"10.0.0.4:7001\"", &long),
         changed("start = \"bsp\"", "start = \"ssp(16)\""),
-        changed("start = \"bsp\"", "silent = \"100ms\""),
+        changed("start = \"bsp\"", "start = \"ssp(3..8)\""),
+        changed("start = \"bsp\"", "start = \"hold\""),
+        changed("start = \"bsp\"", "start = \"timed(30ms, kmin = 5)\""),
+        changed("drop_member(worker)", "drop_member(4)"),
         changed("k = n-1", "k = 5"),
         changed("k = n-1", "k = n-4"),
         changed("wait_p95", "wait_95"),
@@ -275,6 +294,8 @@ fn what_is_wrong_in_a_job_file_is_told_with_file_line_and_column() {
         changed("silent(worker) > 5s", "silent(worker) > 5s or lag_max > 9"),
         changed("cooldown = \"50 rounds\"", ""),
         policies("[[policy]]\nwhen = 'included_min > 4'\nthen = 'asp'"),
+        policies("[[policy]]\nwhen = 'lag_max > 3 and lag_max < 4'\nthen = 'asp'"),
+        policies("[[policy]]\nwhen = 'lag_max > 3'\nthen = 'ssp(3..8)'"),
         policies("[[policy]]\nwhen = 'span > 9ms and lag_max > 3 and span <= 9ms'\nthen = 'asp'"),
         policies(
             "[[policy]]\nwhen = 'span > 9ms'\nthen = 'asp'\n\

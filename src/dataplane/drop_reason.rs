@@ -54,4 +54,20 @@ drop_reasons! {
     TxStalled = "tx_stalled",
     /// A function of the switch decided so.
     Function = "function",
+    /// Sent to the aggregation service, and no aggregation packet: version, type or length are wrong.
+    AggregationMalformed = "aggregation_malformed",
+    /// An aggregation packet of a type that its sender may not send: an answer, or a controller's not by the CPU port.
+    NotControl = "not_control",
+    /// An aggregation packet of a job that is not there.
+    UnknownJob = "unknown_job",
+    /// An aggregation packet whose worker is not of its job, or sent from another address.
+    NotMember = "not_member",
+    /// A contribution to a segment that the job does not have.
+    BadSegment = "bad_segment",
+    /// A contribution with another number of lanes than the job's segments have.
+    BadLanes = "bad_lanes",
+    /// A contribution to round 0, or to one of 2^31 or above.
+    BadRound = "bad_round",
+    /// A contribution to a round further ahead of what its worker has seen than the rule allows.
+    Premature = "premature",
 }

@@ -3,6 +3,27 @@
 use super::function::Cx;
 use super::trace::{Event, Tracer};
 
+/// A cell of two 32-bit words. As a number, the second word is the high one.
+macro_rules! pair {
+    ($(#[$doc:meta])* $name:ident { $(#[$first_doc:meta])* $first:ident: u32, $(#[$second_doc:meta])* $second:ident: u32, }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $(#[$first_doc])*
+            pub $first: u32,
+            $(#[$second_doc])*
+            pub $second: u32,
+        }
+
+        impl From<$name> for u64 {
+            fn from(cell: $name) -> u64 {
+                u64::from(cell.$second) << 32 | u64::from(cell.$first)
+            }
+        }
+    };
+}
+pub(crate) use pair;
+
 /// The stateful ALU of a register, which lives in one stage: a cell is at most two 32-bit words, and a packet pass reads,
 /// modifies and writes at most one cell once (one RegisterAction a pass). Debug builds panic where a stage breaks this.
 ///

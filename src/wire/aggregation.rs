@@ -186,6 +186,13 @@ impl Flags {
     pub const fn with(self, other: Flags, on: bool) -> Self {
         Flags(if on { self.0 | other.0 } else { self.0 })
     }
+
+    /// Without the flags of `other`.
+    #[inline]
+    #[must_use]
+    pub const fn without(self, other: Flags) -> Self {
+        Flags(self.0 & !other.0)
+    }
 }
 
 impl Type {

@@ -2,6 +2,8 @@
 
 use super::{Error, be16, bytes, put};
 
+/// EtherType of ARP.
+pub const ARP: u16 = 0x0806;
 /// EtherType of IPv4.
 pub const IPV4: u16 = 0x0800;
 /// EtherType of IPv6.

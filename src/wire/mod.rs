@@ -1,10 +1,11 @@
-//! Bytes <-> fields: Ethernet, VLAN, IPv4, IPv6, UDP, RoCEv2 with its ICRC, the aggregation header, and the ECN rewrite.
+//! Bytes <-> fields: Ethernet, VLAN, ARP, IPv4, IPv6, UDP, RoCEv2 with its ICRC, the aggregation header, and the ECN rewrite.
 //!
 //! A module a protocol with two types: a view on bytes (`Packet`, `Frame`), whose `new_checked` guarantees that no
 //! accessor panics afterwards and that every length it hands out lies inside the buffer, and a plain struct (`Repr`).
 //! [`roce`] puts them together for whole RoCEv2 packets. Nothing here knows what a switch or a queue pair is.
 
 pub mod aggregation;
+pub mod arp;
 pub mod bth;
 mod checksum;
 mod ecn;

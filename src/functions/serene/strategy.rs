@@ -109,6 +109,13 @@ impl Quorum {
     }
 }
 
+impl Rule {
+    /// Whether a worker adds what came too late to its next contribution.
+    pub fn returns_late(&self) -> bool {
+        self.visibility == Visibility::Deferred && self.late == Late::Return
+    }
+}
+
 impl Strategy {
     /// Its rule for the workers in `members`, as entered for a swap from a rule of visibility `from`.
     pub fn compile(&self, members: u32, version: u16, from: Visibility) -> Rule {

@@ -2,9 +2,9 @@
 
 use rand_chacha::rand_core::Rng;
 
-use super::cell::pair;
 use super::compiled::{tick, ticks};
 use super::config::{Parameters, Policy};
+use crate::dataplane::pair;
 use crate::dataplane::{Cx, Egress, Phv, Register, Tracer};
 
 pair! {

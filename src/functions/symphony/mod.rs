@@ -11,7 +11,6 @@
 //! is not tracked again. Every decision is a pure function on one register cell, so a stage is what reads the cell.
 
 mod align;
-mod cell;
 mod classify;
 mod compiled;
 mod config;

@@ -1,7 +1,7 @@
 //! Progress: how far a job's lagging flow is. Three registers by job, each action a pure function on one cell.
 
-use super::cell::pair;
 use crate::dataplane::Nanos;
+use crate::dataplane::pair;
 
 /// The generation of a job that was just added or switched on. Zeroed cells of flows hold 0, so they never match.
 pub const UNARMED: u32 = 1;

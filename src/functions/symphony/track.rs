@@ -2,8 +2,8 @@
 
 use crate::wire::Opcode;
 
-use super::cell::pair;
 use crate::dataplane::Roce;
+use crate::dataplane::pair;
 
 /// Set in a word beside a PSN that was really seen.
 const VALID: u32 = 1 << 31;

@@ -27,7 +27,7 @@ pub use drop_reason::DropReason;
 pub use frames::{FrameBytes, Frames, HeadersOnly, HeapFrames, NoBytes};
 pub use function::{Cx, Egress, Emission, Function, Verdict};
 pub use parser::{parse, parse_l2_l3};
-pub use phv::{Bridged, IpAddress, L3, MacAddress, Phv, PortId, PortSet, Roce, Service, Step, VlanTags};
+pub use phv::{Bridged, Class, IpAddress, L3, MacAddress, Phv, PortId, PortSet, Roce, Service, Step, VlanTags};
 pub(crate) use register::pair;
 pub use register::{Register, StatefulAlu};
 pub use switch::Switch;

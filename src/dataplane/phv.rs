@@ -63,6 +63,18 @@ pub enum Service {
     Aggregation,
 }
 
+/// The queue of a port that a packet waits in. Acknowledgements, CNPs and aggregation are never paused and not accounted
+/// for by [`super::Pfc`]: whoever sends them sends again what is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// What the switch forwards. The only one with RED, a depth that stages see, and flow control.
+    Data,
+    /// [`Service::Aggregation`]. Gets as many bytes sent as data does while both wait.
+    Aggregation,
+    /// RoCEv2 acknowledgements (NAKs included) and CNPs: before all others.
+    Priority,
+}
+
 /// What tracking found out about one packet of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Step {
@@ -193,6 +205,18 @@ impl PortSet {
 }
 
 impl Phv {
+    /// The queue that the packet goes into.
+    #[inline]
+    pub fn class(&self) -> Class {
+        if self.is_priority() {
+            Class::Priority
+        } else if self.bridged.service == Service::Aggregation {
+            Class::Aggregation
+        } else {
+            Class::Data
+        }
+    }
+
     /// Whether the packet goes into the strict-priority queue: RoCEv2 acknowledgements (NAKs included) and CNPs.
     pub fn is_priority(&self) -> bool {
         self.roce.is_some_and(|r| r.opcode.is_acknowledge() || r.opcode.is_cnp())

@@ -1,7 +1,9 @@
 //! Between ingress and egress: queues, buffer limits, the emulated line, RED.
 //!
-//! Each port has a data queue and a strict-priority queue for acknowledgements and CNPs. Packets wait in one slab that
-//! all ports share, and a queue is a list through it, as in a switch's shared buffer.
+//! Each port has a data queue, a queue for what in-network aggregation sends, and a strict-priority queue for
+//! acknowledgements and CNPs ([`Class`]). Data and aggregation share what the strict-priority queue leaves of the line
+//! evenly, by bytes. Packets wait in one slab that all ports share, and a queue is a list through it, as in a switch's
+//! shared buffer. All count in the buffer limits; only data is a matter of RED and of PFC.
 //!
 //! Time is virtual. A packet departs (its first bit leaves) at the end of the one before it on the line or when it was
 //! enqueued, whichever is later, no matter how late the driver polls: late polling delays packets but does not lower the
@@ -12,6 +14,8 @@
 //! A port that its neighbour has paused (802.1Qbb) holds its data queue back, and data that waited departs no earlier than
 //! the resume. What is to be told to the neighbours is [`IngressAccounting`]'s.
 
+use std::ops::{Index, IndexMut};
+
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
@@ -20,7 +24,7 @@ use super::config::{PortConfig, SwitchConfig};
 use super::drop_reason::DropReason;
 use super::line::Line;
 use super::pfc::IngressAccounting;
-use super::phv::{Phv, PortId, PortSet};
+use super::phv::{Class, Phv, PortId, PortSet};
 use super::red::RedCurve;
 
 /// A packet that left its queue, on its way out.
@@ -87,14 +91,19 @@ struct Queue {
     bytes: u64,
 }
 
+/// The queues of a port, by class.
+#[derive(Debug)]
+struct Queues([Queue; 3]);
+
 #[derive(Debug)]
 struct Port {
     buffer_bytes: u64,
     line: Option<Line>,
     red: Option<RedCurve>,
     rng: ChaCha8Rng,
-    priority: Queue,
-    data: Queue,
+    queues: Queues,
+    /// Bytes that data was sent more than aggregation, while both waited. At most a packet either way: whoever is ahead waits.
+    data_ahead_bytes: i64,
     /// When data may depart: since the last resume, or [`NEVER`] while paused.
     data_from: Nanos,
     max_depth_bytes: u64,
@@ -137,26 +146,30 @@ impl<H> TrafficManager<H> {
         self.groups.get(usize::from(group))?.get(index).copied()
     }
 
-    /// Whether a packet may be put into a queue of `port`. A full data queue does not keep priority packets out: without
-    /// ACKs and CNPs nobody would slow down. Data that came in by a port with PFC is limited there, not here.
+    /// Whether a packet may be put into a queue of `port`. The other queues do not keep priority packets out: without ACKs
+    /// and CNPs nobody would slow down. Data that came in by a port with PFC is limited there, not here.
     ///
     /// # Errors
     /// The reason to drop it: no such port, the shared buffer, the port's own or the ingress port's headroom is full.
     #[inline]
     pub fn admit(&self, port: PortId, phv: &Phv) -> Result<(), DropReason> {
         let own = self.ports.get(usize::from(port)).ok_or(DropReason::PortDown)?;
-        let (bytes, is_priority) = (phv.frame_bytes, phv.is_priority());
+        let (bytes, class) = (phv.frame_bytes, phv.class());
         if self.used_bytes + u64::from(bytes) > self.buffer_bytes {
             return Err(DropReason::BufferFull);
         }
         if let Some(pfc) = &self.pfc
-            && !is_priority
+            && class == Class::Data
             && let Some(admitted) = pfc.admits(phv.ingress_port, bytes)
         {
             return if admitted { Ok(()) } else { Err(DropReason::HeadroomFull) };
         }
-        let data_bytes = if is_priority { 0 } else { own.data.bytes };
-        if data_bytes + own.priority.bytes + u64::from(bytes) > own.buffer_bytes {
+        let others = if class == Class::Priority {
+            0
+        } else {
+            own.queues[Class::Data].bytes + own.queues[Class::Aggregation].bytes
+        };
+        if others + own.queues[Class::Priority].bytes + u64::from(bytes) > own.buffer_bytes {
             Err(DropReason::TailDrop)
         } else {
             Ok(())
@@ -186,13 +199,13 @@ impl<H> TrafficManager<H> {
             }
         };
         let own = &mut self.ports[usize::from(port)];
-        let is_priority = phv.is_priority();
+        let class = phv.class();
         if let Some(pfc) = &mut self.pfc
-            && !is_priority
+            && class == Class::Data
         {
             pfc.add(phv.ingress_port, phv.frame_bytes);
         }
-        let queue = if is_priority { &mut own.priority } else { &mut own.data };
+        let queue = &mut own.queues[class];
         if queue.head == NIL {
             queue.head = index;
             queue.head_at = now;
@@ -203,12 +216,12 @@ impl<H> TrafficManager<H> {
         queue.bytes += u64::from(phv.frame_bytes);
         self.used_bytes += u64::from(phv.frame_bytes);
         self.backlog = self.backlog.with(port);
-        own.max_depth_bytes = own.max_depth_bytes.max(own.data.bytes);
-        own.data.bytes
+        own.max_depth_bytes = own.max_depth_bytes.max(own.queues[Class::Data].bytes);
+        own.queues[Class::Data].bytes
     }
 
     /// When the next packet of `port` may depart: a dequeue from then on returns one. `None` when its queues are empty,
-    /// or the port is paused and only data waits.
+    /// or the port is paused and nothing but data waits.
     #[inline]
     pub fn next_departure(&self, port: PortId) -> Option<Nanos> {
         self.ports.get(usize::from(port))?.next_departure()
@@ -226,23 +239,29 @@ impl<H> TrafficManager<H> {
         let own = self.ports.get(usize::from(port))?;
         let due = own.next_departure().filter(|due| *due <= now)?;
         let at = if own.line.is_some() { due } else { now };
-        let is_priority = own.priority.head != NIL && own.priority.head_at <= at;
-        let (index, frame) = self.pop(port, is_priority)?;
+        let (class, contended) = own.next_class(at);
+        let (index, frame) = self.pop(port, class)?;
         let phv = &self.slab[index as usize].phv;
         let own = &mut self.ports[usize::from(port)];
-        let depth_bytes = own.data.bytes;
-        let red = !is_priority && own.red.is_some_and(|curve| curve.hits(depth_bytes, &mut own.rng));
+        if contended {
+            let bytes = i64::from(phv.frame_bytes);
+            own.data_ahead_bytes += if class == Class::Data { bytes } else { -bytes };
+        }
+        let depth_bytes = own.queues[Class::Data].bytes;
+        let red = class == Class::Data && own.red.is_some_and(|curve| curve.hits(depth_bytes, &mut own.rng));
         let ends_at = own.line.as_mut().map_or(at, |line| line.send(at, phv.frame_bytes));
         Some(Departure { frame, phv: *phv, port, at, ends_at, depth_bytes, red })
     }
 
     /// Takes out the next frame of `port` whatever the time, as if it had never been there: for a port that goes down.
     pub fn flush_one(&mut self, port: PortId) -> Option<H> {
-        let is_priority = self.ports.get(usize::from(port))?.priority.head != NIL;
-        self.pop(port, is_priority).map(|(_, frame)| frame)
+        let own = self.ports.get(usize::from(port))?;
+        let waits = |class: &Class| own.queues[*class].head != NIL;
+        let class = [Class::Priority, Class::Data, Class::Aggregation].into_iter().find(waits)?;
+        self.pop(port, class).map(|(_, frame)| frame)
     }
 
-    /// Pauses or resumes the data queue of `port` for its neighbour, at `now`. As with packets put in, what is due before is
+    /// Pauses or resumes the data queue of `port`, and no other, for its neighbour, at `now`. As with packets put in, what is due before is
     /// to be taken out before.
     pub fn pause(&mut self, port: PortId, now: Nanos, paused: bool) {
         let Some(own) = self.ports.get_mut(usize::from(port)) else { return };
@@ -268,7 +287,7 @@ impl<H> TrafficManager<H> {
 
     /// Bytes in the data queue of `port`; 0 when there is no such port.
     pub fn depth_bytes(&self, port: PortId) -> u64 {
-        self.ports.get(usize::from(port)).map_or(0, |own| own.data.bytes)
+        self.ports.get(usize::from(port)).map_or(0, |own| own.queues[Class::Data].bytes)
     }
 
     /// The most bytes there ever were in it.
@@ -284,9 +303,9 @@ impl<H> TrafficManager<H> {
 
     /// Takes the head of a queue out. Its slot is free, but holds its PHV until the next enqueue.
     #[inline]
-    fn pop(&mut self, port: PortId, is_priority: bool) -> Option<(u32, H)> {
+    fn pop(&mut self, port: PortId, class: Class) -> Option<(u32, H)> {
         let own = self.ports.get_mut(usize::from(port))?;
-        let queue = if is_priority { &mut own.priority } else { &mut own.data };
+        let queue = &mut own.queues[class];
         let index = queue.head;
         let slot = self.slab.get_mut(index as usize)?;
         let frame = slot.frame.take()?;
@@ -298,20 +317,44 @@ impl<H> TrafficManager<H> {
         queue.bytes -= bytes;
         self.used_bytes -= bytes;
         if let Some(pfc) = &mut self.pfc
-            && !is_priority
+            && class == Class::Data
         {
             pfc.remove(slot.phv.ingress_port, slot.phv.frame_bytes);
         }
         queue.head_at = self.slab.get(queue.head as usize).map_or(NEVER, |head| head.enqueued_at);
-        if own.data.head == own.priority.head {
-            self.backlog = self.backlog.without(port); // both NIL
+        if own.queues.are_empty() {
+            self.backlog = self.backlog.without(port);
         }
         Some((index, frame))
     }
 }
 
-impl Queue {
-    const EMPTY: Queue = Queue { head: NIL, tail: NIL, head_at: NEVER, bytes: 0 };
+impl Queues {
+    fn new() -> Self {
+        Queues(std::array::from_fn(|_| Queue { head: NIL, tail: NIL, head_at: NEVER, bytes: 0 }))
+    }
+
+    #[inline]
+    fn are_empty(&self) -> bool {
+        let [data, aggregation, priority] = &self.0;
+        data.head & aggregation.head & priority.head == NIL // all bits set, in all of them
+    }
+}
+
+impl Index<Class> for Queues {
+    type Output = Queue;
+
+    #[inline]
+    fn index(&self, class: Class) -> &Queue {
+        &self.0[class as usize]
+    }
+}
+
+impl IndexMut<Class> for Queues {
+    #[inline]
+    fn index_mut(&mut self, class: Class) -> &mut Queue {
+        &mut self.0[class as usize]
+    }
 }
 
 impl Port {
@@ -323,16 +366,39 @@ impl Port {
             line: config.rate_bps.map(Line::new),
             red: config.red.map(RedCurve::new),
             rng,
-            priority: Queue::EMPTY,
-            data: Queue::EMPTY,
+            queues: Queues::new(),
+            data_ahead_bytes: 0,
             data_from: 0,
             max_depth_bytes: 0,
         }
     }
 
+    /// When the data queue's head may depart at the earliest; [`NEVER`] where none may.
+    #[inline]
+    fn data_at(&self) -> Nanos {
+        self.queues[Class::Data].head_at.max(self.data_from)
+    }
+
+    /// Which queue's head departs at `at`, and whether data and aggregation both had one that could.
+    #[inline]
+    fn next_class(&self, at: Nanos) -> (Class, bool) {
+        let at = at.min(NEVER - 1);
+        if self.queues[Class::Priority].head_at <= at {
+            (Class::Priority, false)
+        } else if self.queues[Class::Aggregation].head_at > at {
+            (Class::Data, false)
+        } else {
+            let both = self.data_at() <= at;
+            let class = if both && self.data_ahead_bytes <= 0 { Class::Data } else { Class::Aggregation };
+            (class, both)
+        }
+    }
+
     #[inline]
     fn next_departure(&self) -> Option<Nanos> {
-        let head_at = self.priority.head_at.min(self.data.head_at.max(self.data_from));
+        let [priority_at, aggregation_at] =
+            [Class::Priority, Class::Aggregation].map(|class| self.queues[class].head_at);
+        let head_at = priority_at.min(aggregation_at).min(self.data_at());
         let departs_at = || self.line.as_ref().map_or(head_at, |line| head_at.max(line.free_at()));
         (head_at != NEVER).then(departs_at)
     }

@@ -4,12 +4,16 @@ use proptest::prelude::*;
 use rand_chacha::rand_core::Rng;
 
 use super::*;
-use crate::dataplane::{Pfc, Red, Roce};
+use crate::dataplane::{Bridged, Pfc, Red, Roce, Service};
 use crate::wire::Opcode;
 
 fn phv(bytes: u32, priority: bool) -> Phv {
     let roce = priority.then(|| Roce { opcode: Opcode::CNP, ..Roce::default() });
     Phv { frame_bytes: bytes, roce, ..Phv::default() }
+}
+
+fn aggregation(bytes: u32) -> Phv {
+    Phv { bridged: Bridged { service: Service::Aggregation, ..Bridged::default() }, ..phv(bytes, false) }
 }
 
 /// 8 Gbit/s: one nanosecond a byte.
@@ -93,6 +97,109 @@ fn a_paused_port_holds_its_data_back_until_the_resume_and_lets_priority_packets_
     tm.pause(1, 300, true);
     assert_eq!(tm.flush_one(1), Some(4), "a pause keeps nothing from being flushed");
     tm.pause(2, 0, true); // no such port
+}
+
+#[test]
+fn data_and_aggregation_get_as_many_bytes_sent_while_both_wait_and_priority_goes_before_both() {
+    let mut tm = manager(vec![port(RATE)]);
+    for n in 0..100 {
+        tm.enqueue(0, 0, &phv(1500, false), n);
+    }
+    for n in 100..900 {
+        tm.enqueue(0, 0, &aggregation(100), n);
+    }
+    let mut sent = |tm: &mut TrafficManager<u32>, bytes: u64| {
+        let (mut data, mut other) = (0, 0);
+        while data + other < bytes {
+            let packet = tm.dequeue(0, Nanos::MAX).expect("more waits");
+            let sum = if packet.frame < 100 { &mut data } else { &mut other };
+            *sum += u64::from(packet.phv.frame_bytes);
+        }
+        (data, other)
+    };
+    // Never more apart than a packet.
+    for _ in 0..20 {
+        let (data, other) = sent(&mut tm, 6000);
+        assert!(data.abs_diff(other) <= 1500, "{data} and {other}");
+    }
+    tm.enqueue(0, 0, &phv(64, true), 9999);
+    assert_eq!(tm.dequeue(0, Nanos::MAX).map(|d| d.frame), Some(9999));
+    // 60000 of 80000 bytes of aggregation are sent: the rest, and then data alone.
+    let (data, other) = sent(&mut tm, 110_000);
+    assert!((19_900..=20_100).contains(&other), "{data} and {other}");
+    assert_eq!(tm.backlog(), PortSet::default());
+}
+
+#[test]
+fn time_alone_on_the_line_gives_neither_credit_nor_debt() {
+    let mut tm = manager(vec![port(RATE)]);
+    for n in 0..50 {
+        tm.enqueue(0, 0, &phv(1000, false), n);
+    }
+    for _ in 0..20 {
+        tm.dequeue(0, Nanos::MAX);
+    }
+    for n in 100..110 {
+        tm.enqueue(0, 20_000, &aggregation(1000), n);
+    }
+    let order: Vec<_> = (0..6).filter_map(|_| tm.dequeue(0, Nanos::MAX)).map(|d| d.frame).collect();
+    assert_eq!(order, [20, 100, 21, 101, 22, 102]);
+}
+
+#[test]
+fn what_departs_is_of_those_that_were_there_in_time_however_late_the_driver_asks() {
+    let mut tm = manager(vec![port(RATE)]);
+    for n in 0..3 {
+        tm.enqueue(0, 0, &phv(1000, false), n);
+    }
+    tm.enqueue(0, 1500, &aggregation(1000), 9);
+    let order: Vec<_> = std::iter::from_fn(|| tm.dequeue(0, 9000)).map(|d| (d.frame, d.at)).collect();
+    // At 2000 both wait, and they are even; at 3000 data is ahead.
+    assert_eq!(order, [(0, 0), (1, 1000), (2, 2000), (9, 3000)]);
+}
+
+#[test]
+fn aggregation_is_no_depth_of_the_data_queue_and_red_leaves_it_alone() {
+    let red = Red { kmin_bytes: 500, kmax_bytes: 500, pmax: 1.0 };
+    let mut tm = manager(vec![PortConfig { red: Some(red), ..port(RATE) }]);
+    for n in 0..4 {
+        assert_eq!(tm.enqueue(0, 0, &aggregation(1000), n), 0);
+    }
+    assert_eq!(tm.enqueue(0, 0, &phv(1000, false), 8), 1000);
+    assert_eq!(tm.enqueue(0, 0, &phv(1000, false), 9), 2000);
+    let seen: Vec<_> = std::iter::from_fn(|| tm.dequeue(0, 9000)).map(|d| (d.frame, d.depth_bytes, d.red)).collect();
+    assert_eq!(seen, [(8, 1000, true), (0, 1000, false), (9, 0, false), (1, 0, false), (2, 0, false), (3, 0, false)]);
+    assert_eq!(tm.max_depth_bytes(0), 2000);
+}
+
+#[test]
+fn a_pause_does_not_stop_aggregation_nor_is_it_booked_for_pfc_and_it_counts_in_buffers() {
+    let lossless = PortConfig { pfc: Some(Pfc::fixed(1000, 500, 0)), buffer_bytes: 2500, ..port(RATE) };
+    let mut tm: TrafficManager<u32> =
+        TrafficManager::new(&SwitchConfig { buffer_bytes: 4000, seed: 1, ports: vec![lossless, port(None)] });
+    tm.pause(0, 0, true);
+    tm.enqueue(0, 0, &aggregation(1000), 1);
+    tm.enqueue(0, 0, &aggregation(1000), 2);
+    assert_eq!(tm.take_pauses(), Default::default());
+    assert_eq!(tm.admit(0, &aggregation(501)), Err(DropReason::TailDrop), "it has no headroom and no bound there");
+    assert_eq!(tm.admit(0, &phv(2000, true)), Ok(()), "it does not keep acknowledgements out");
+    assert_eq!(tm.admit(1, &Phv { ingress_port: 1, ..phv(2001, false) }), Err(DropReason::BufferFull));
+    tm.enqueue(0, 0, &phv(900, false), 3);
+    assert_eq!(tm.dequeue(0, 0).map(|d| d.frame), Some(1));
+    assert_eq!(tm.next_departure(0), Some(1000));
+    // Data is held back: nothing was even.
+    assert_eq!(tm.dequeue(0, Nanos::MAX).map(|d| d.frame), Some(2));
+    assert_eq!((tm.next_departure(0), tm.backlog()), (None, PortSet(1)));
+    // A port without a rate departs at the time of asking, even at the end of time.
+    tm.pause(1, 0, true);
+    tm.enqueue(1, 0, &Phv { ingress_port: 1, ..phv(100, false) }, 4);
+    tm.enqueue(1, 0, &aggregation(100), 5);
+    assert_eq!(tm.dequeue(1, Nanos::MAX).map(|d| d.frame), Some(5));
+    assert!(tm.dequeue(1, Nanos::MAX).is_none());
+    // Flushed all the same, priority first and aggregation last.
+    tm.enqueue(1, 0, &aggregation(100), 6);
+    tm.enqueue(1, 0, &phv(100, true), 7);
+    assert_eq!(std::array::from_fn(|_| tm.flush_one(1)), [Some(7), Some(4), Some(6), None]);
 }
 
 #[test]
@@ -222,24 +329,35 @@ fn every_port_has_a_random_stream_of_its_own_and_the_seed_decides_it() {
 /// What a port does, said in the plainest way.
 #[derive(Default)]
 struct Model {
-    data: VecDeque<(Nanos, u32, u32)>,
-    priority: VecDeque<(Nanos, u32, u32)>,
+    /// Data, aggregation, priority.
+    queues: [VecDeque<(Nanos, u32, u32)>; 3],
     paused: bool,
     resumed_at: Nanos,
     free_at: Nanos,
+    /// What data and aggregation were sent while both could have been.
+    shares: [u64; 2],
 }
 
 impl Model {
     fn dequeue(&mut self, now: Nanos) -> Option<(u32, Nanos)> {
-        let data = self.data.front().filter(|_| !self.paused).map(|p| p.0.max(self.resumed_at));
-        let first = data.into_iter().chain(self.priority.front().map(|p| p.0)).min()?;
-        let at = first.max(self.free_at);
+        let data = self.queues[0].front().filter(|_| !self.paused).map(|p| p.0.max(self.resumed_at));
+        let [aggregation, priority] = [1, 2].map(|class| self.queues[class].front().map(|p| p.0));
+        let at = [data, aggregation, priority].into_iter().flatten().min()?.max(self.free_at);
         if at > now {
             return None;
         }
-        let is_priority = self.priority.front().is_some_and(|p| p.0 <= at);
-        let queue = if is_priority { &mut self.priority } else { &mut self.data };
-        let (_, bytes, frame) = queue.pop_front()?;
+        let can = |queue: Option<Nanos>| queue.is_some_and(|from| from <= at);
+        let even = can(data) && can(aggregation);
+        let class = match () {
+            () if can(priority) => 2,
+            () if even => usize::from(self.shares[0] > self.shares[1]),
+            () if can(data) => 0,
+            () => 1,
+        };
+        let (_, bytes, frame) = self.queues[class].pop_front()?;
+        if even && class < 2 {
+            self.shares[class] += u64::from(bytes);
+        }
         self.free_at = at + Nanos::from(bytes);
         Some((frame, at))
     }
@@ -248,7 +366,7 @@ impl Model {
 proptest! {
     #[test]
     fn queues_behave_as_the_plain_model_says(
-        steps in proptest::collection::vec((0..2u16, 0..3000u64, 60..1500u32, any::<bool>(), 0..8), 1..200)
+        steps in proptest::collection::vec((0..2u16, 0..3000u64, 60..1500u32, any::<bool>(), 0..11), 1..200)
     ) {
         let mut tm = manager(vec![port(RATE), port(RATE)]);
         let mut models = [Model::default(), Model::default()];
@@ -264,11 +382,11 @@ proptest! {
                     }
                     model.paused = flag;
                 }
-                1..4 => {
-                    prop_assert_eq!(tm.admit(port, &phv(bytes, flag)), Ok(()));
-                    tm.enqueue(port, now, &phv(bytes, flag), frame);
-                    let queue = if flag { &mut model.priority } else { &mut model.data };
-                    queue.push_back((now, bytes, frame));
+                1..6 => {
+                    let packet = if act < 4 { phv(bytes, flag) } else { aggregation(bytes) };
+                    prop_assert_eq!(tm.admit(port, &packet), Ok(()));
+                    tm.enqueue(port, now, &packet, frame);
+                    model.queues[packet.class() as usize].push_back((now, bytes, frame));
                 }
                 _ => {
                     let due = tm.next_departure(port);
@@ -278,9 +396,10 @@ proptest! {
                 }
             }
             for (port, model) in (0..).zip(&models) {
-                let bytes: u64 = model.data.iter().map(|p| u64::from(p.1)).sum();
+                let bytes: u64 = model.queues[0].iter().map(|p| u64::from(p.1)).sum();
                 prop_assert_eq!(tm.depth_bytes(port), bytes);
-                let waits = !(model.data.is_empty() && model.priority.is_empty());
+                prop_assert!(model.shares[0].abs_diff(model.shares[1]) <= 1500);
+                let waits = model.queues.iter().any(|queue| !queue.is_empty());
                 prop_assert_eq!(tm.backlog().contains(port), waits);
             }
         }

@@ -5,6 +5,7 @@
 pub mod afxdp;
 pub mod aggregation;
 pub(crate) mod clock;
+pub mod controllers;
 pub mod host;
 pub mod live;
 pub mod replay;

@@ -10,6 +10,7 @@ use crate::backend::clock;
 use crate::backend::live::{Command, PortSnapshot, Snapshot};
 use crate::backend::xdp::Stats;
 use crate::dataplane::{Nanos, PortId};
+use crate::functions::serene;
 use crate::functions::symphony::{CompiledJob, FlowView, Job, JobView, edges};
 
 impl Worker {
@@ -59,12 +60,20 @@ impl Worker {
         })
     }
 
+    /// Takes an aggregation job in.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    pub fn load_job(&mut self, job: &serene::Job, now: Nanos) -> Result<(), String> {
+        self.controllers.load(job, &mut self.switch, now)
+    }
+
     /// Forgets what has been silent for long. To be called every second or so.
     pub fn forget_old(&mut self, now: Nanos) {
         if let Err(error) = self.kernel.age(now) {
             tracing::warn!("cannot forget old flows: {error}");
         }
-        self.switch.functions_mut().1.expire(now);
+        self.switch.functions_mut().2.expire(now);
     }
 
     /// All that a user may look at.

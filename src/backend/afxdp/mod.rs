@@ -15,6 +15,7 @@ mod socket;
 mod umem;
 mod worker;
 
+use std::net::Ipv4Addr;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,10 +29,12 @@ use self::socket::Anchor;
 use self::umem::{BATCH, MAX_FRAME_BYTES, RING_FRAMES};
 use self::worker::Worker;
 use super::clock;
+use super::controllers::Controllers;
 use super::live::{Request, Snapshot};
 use super::xdp::Kernel;
-use crate::dataplane::{Nanos, PortId, SwitchConfig};
+use crate::dataplane::{MacAddress, Nanos, PortConfig, PortId, SwitchConfig};
 use crate::functions::forward::{Forward, ForwardConfig};
+use crate::functions::serene::{self, Serene, SereneConfig};
 use crate::functions::symphony::{Job, Parameters, Symphony};
 
 /// The largest interface MTU that works. A veth takes an XDP program up to 3506 (Linux 6.18, x86-64: a page less headroom and
@@ -58,6 +61,19 @@ pub struct RunSpec {
     pub parameters: Parameters,
     /// Jobs from the start.
     pub jobs: Vec<Job>,
+    /// The aggregation service, if there is one.
+    pub aggregation: Option<Aggregation>,
+}
+
+/// The aggregation service of a switch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Aggregation {
+    /// Where workers send to: an address of their subnet that nobody else has.
+    pub address: Ipv4Addr,
+    /// The Ethernet address that goes with it.
+    pub mac: MacAddress,
+    /// Aggregation jobs from the start.
+    pub jobs: Vec<serene::Job>,
 }
 
 /// Flow slots and job slots: MAX_FLOWS and MAX_JOBS of `ebpf/abi.h`.
@@ -84,14 +100,29 @@ impl Runner {
         let netdev = Netdev::new().map_err(|source| Error::System { what: "cannot ask about interfaces", source })?;
         let ports = ports(&spec, &netdev)?;
         let memory = Anchor::new(frames(&spec.switch))?;
+        let service = spec.aggregation.as_ref();
+        let cpu_port = service.map(|_| ports.len() as PortId);
+        let serene = Serene::new(SereneConfig {
+            address: service.map_or(Ipv4Addr::UNSPECIFIED, |service| service.address),
+            mac: service.map_or_else(MacAddress::default, |service| service.mac),
+            cpu_port,
+            incarnation: clock::now() as u32,
+        });
         let functions = (
             Symphony::new(spec.parameters, MAX_FLOWS, MAX_JOBS),
+            serene,
             Forward::new(&with_own_macs(spec.forwarding, &ports), ports.len(), spec.switch.seed),
         );
-        let mut worker = Worker::new(&spec.switch, ports, functions, kernel, netdev, memory);
+        let controllers = Controllers::new(cpu_port);
+        let mut config = spec.switch.clone();
+        config.ports.extend(cpu_port.map(|_| cpu_port_config()));
+        let mut worker = Worker::new(&config, ports, functions, kernel, controllers, netdev, memory);
         let since = clock::now();
         for job in &spec.jobs {
             worker.add_job(job, since).map_err(Error::Job)?;
+        }
+        for job in spec.aggregation.iter().flat_map(|service| &service.jobs) {
+            worker.load_job(job, since).map_err(Error::Job)?;
         }
         worker.open_ports()?;
         Ok(Runner { name: spec.name, since, worker })
@@ -133,6 +164,11 @@ impl Runner {
     }
 }
 
+/// The port behind which only the control plane is.
+fn cpu_port_config() -> PortConfig {
+    PortConfig { name: "cpu".into(), rate_bps: None, buffer_bytes: 1 << 20, red: None, pfc: None }
+}
+
 /// Routed packets leave with the MAC of the port that they leave by.
 fn with_own_macs(mut forwarding: ForwardConfig, ports: &[Port]) -> ForwardConfig {
     if let ForwardConfig::Static(routes) = &mut forwarding {
@@ -147,7 +183,8 @@ fn with_own_macs(mut forwarding: ForwardConfig, ports: &[Port]) -> ForwardConfig
 /// The ports, after all that can be seen to be wrong with them.
 fn ports(spec: &RunSpec, netdev: &Netdev) -> Result<Vec<Port>, Error> {
     let count = spec.switch.ports.len();
-    if !(1..=64).contains(&count) || spec.interfaces.len() != count {
+    let most = if spec.aggregation.is_some() { 63 } else { 64 }; // the CPU's is one of them
+    if !(1..=most).contains(&count) || spec.interfaces.len() != count {
         return Err(Error::PortCount(count));
     }
     let mut ports: Vec<Port> = Vec::with_capacity(count);

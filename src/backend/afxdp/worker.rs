@@ -19,9 +19,11 @@ use super::sleep::Sleeper;
 use super::socket::{Anchor, PortSocket};
 use super::umem::{BATCH, Frame, Pool};
 use crate::backend::clock;
+use crate::backend::controllers::Controllers;
 use crate::backend::xdp::{Kernel, Metadata};
 use crate::dataplane::{Bridged, DropReason, Frames, Nanos, NoTrace, PortId, Roce, Switch, SwitchConfig, parse_l2_l3};
 use crate::functions::forward::Forward;
+use crate::functions::serene::Serene;
 use crate::functions::symphony::Symphony;
 
 /// Looks at the interfaces so often.
@@ -37,7 +39,7 @@ const RESERVE_PER_PORT: usize = BATCH;
 const AUDIT_PASSES: u64 = 256;
 
 /// What runs in the switch's stages.
-pub type Functions = (Symphony, Forward);
+pub type Functions = (Symphony, Serene, Forward);
 
 /// The worker.
 pub struct Worker {
@@ -45,6 +47,10 @@ pub struct Worker {
     pub(super) ports: Vec<Port>,
     pub(super) pool: Pool,
     pub(super) kernel: Kernel,
+    /// The control plane of aggregation jobs, behind the CPU port.
+    pub(super) controllers: Controllers,
+    /// When it wants to be called again.
+    control_at: Nanos,
     netdev: Netdev,
     sleeper: Sleeper,
     received: Vec<Frame>,
@@ -74,6 +80,7 @@ impl Worker {
         ports: Vec<Port>,
         functions: Functions,
         kernel: Kernel,
+        controllers: Controllers,
         netdev: Netdev,
         (pool, anchor): (Pool, Anchor),
     ) -> Self {
@@ -82,6 +89,8 @@ impl Worker {
             ports,
             pool,
             kernel,
+            controllers,
+            control_at: Nanos::MAX,
             netdev,
             sleeper: Sleeper::default(),
             received: Vec::with_capacity(BATCH),
@@ -119,6 +128,9 @@ impl Worker {
         for id in 0..self.ports.len() {
             worked |= self.receive(id, now);
         }
+        if worked || now >= self.control_at {
+            self.control(now);
+        }
         if now >= self.look_at {
             self.look_at_interfaces(now);
         }
@@ -135,7 +147,7 @@ impl Worker {
     /// When the kernel refuses to poll.
     pub fn sleep(&mut self, limit_ns: Nanos) -> io::Result<()> {
         let now = clock::now();
-        let mut until = (now + limit_ns).min(self.look_at);
+        let mut until = (now + limit_ns).min(self.look_at).min(self.control_at);
         for id in self.switch.backlog().iter() {
             let due = match self.ports.get(usize::from(id)) {
                 Some(port) if port.is_blocked() => Some(now + RETRY_NS),
@@ -211,6 +223,12 @@ impl Worker {
         port.transmit(&mut self.pool, &mut self.departing);
         port.push(&mut self.pool, now);
         true
+    }
+
+    /// Lets the control plane of aggregation jobs see what happened and do what is due.
+    pub(super) fn control(&mut self, now: Nanos) {
+        let next = self.controllers.drive(now, &mut self.switch, &mut self.pool, &mut NoTrace);
+        self.control_at = next.unwrap_or(Nanos::MAX);
     }
 
     /// Drops what is due at a port whose peer takes nothing.
@@ -323,7 +341,7 @@ impl Worker {
         } else {
             tracing::warn!(port = %port.name, interface = %port.interface, "down");
             self.switch.flush_port(id as PortId, &mut self.pool, &mut NoTrace);
-            self.switch.functions_mut().1.forget_port(id as PortId);
+            self.switch.functions_mut().2.forget_port(id as PortId);
         }
     }
 }

@@ -49,6 +49,7 @@ impl Lab {
             forwarding: ForwardConfig::Learning,
             parameters,
             jobs,
+            aggregation: None,
         }
     }
 }

@@ -151,6 +151,12 @@ impl Serene {
         }
     }
 
+    /// Whether there is a service at all: it has an address.
+    #[inline]
+    fn is_on(&self) -> bool {
+        !self.config.address.is_unspecified()
+    }
+
     /// Whether a packet is for the service.
     #[inline]
     fn serves(&self, phv: &Phv) -> bool {
@@ -187,7 +193,7 @@ impl Serene {
 impl Function for Serene {
     #[inline]
     fn ingress<T: Tracer>(&mut self, cx: &mut Cx<'_, T>, phv: &mut Phv) -> Verdict {
-        if self.job_count == 0 {
+        if !self.is_on() {
             return Verdict::Continue;
         }
         if phv.ethertype == ethernet::ARP {

@@ -6,6 +6,7 @@
 mod compile;
 mod error;
 mod file;
+mod serene;
 
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ pub use compile::Compiler;
 pub(in crate::control) use error::with_guess;
 pub use error::{ConfigError, Key, Wrong};
 pub use file::{Datapath, File, JobTable, SymphonyTable};
+pub use serene::{Serene, SereneTable};
 
 use serde::Deserialize;
 
@@ -46,6 +48,8 @@ pub struct Config {
     pub parameters: Parameters,
     /// The jobs.
     pub jobs: Vec<Job>,
+    /// Aggregation, if there is to be any.
+    pub serene: Option<Serene>,
     /// The file with every default filled in.
     pub file: File,
 }
@@ -61,14 +65,17 @@ impl Config {
         Config::parse(&text, &path.display().to_string(), purpose)
     }
 
-    /// Checks a text; `file` is what errors call it.
+    /// Checks a text; `file` is what errors call it, and what the paths of job files are relative to.
     ///
     /// # Errors
-    /// The first thing wrong in it.
+    /// The first thing wrong in it, or in a job file.
     pub fn parse(text: &str, file: &str, purpose: Purpose) -> Result<Config, ConfigError> {
         let mut tables: File = toml::from_str(text).map_err(|error| ConfigError::from_toml(file, text, &error))?;
-        tables.fill();
-        compile::config(tables, purpose).map_err(|wrong| ConfigError::from_wrong(file, text, wrong))
+        tables.fill(Path::new(file));
+        let place = |wrong| ConfigError::from_wrong(file, text, wrong);
+        let mut config = compile::config(tables, purpose).map_err(place)?;
+        config.serene = config.file.serene.as_ref().map(|table| table.compile(place)).transpose()?;
+        Ok(config)
     }
 
     /// Every value in force as TOML; parsing it gives the same configuration.

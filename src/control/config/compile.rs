@@ -64,6 +64,7 @@ pub(super) fn config(file: File, purpose: Purpose) -> Result<Config, Wrong> {
         forward,
         parameters: Parameters::default(),
         jobs: Vec::new(),
+        serene: None,
         file,
     };
     let compiler = config.compiler(purpose);
@@ -403,7 +404,7 @@ fn fraction(value: f64, key: &Key) -> Result<(), Wrong> {
     if (0.0..=1.0).contains(&value) { Ok(()) } else { Err(key.wrong(format!("{value} is no probability; use 0 to 1"))) }
 }
 
-fn mac(text: &str) -> Option<MacAddress> {
+pub(super) fn mac(text: &str) -> Option<MacAddress> {
     let mut mac = MacAddress::default();
     let mut parts = text.split(':');
     for byte in &mut mac {

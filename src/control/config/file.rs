@@ -4,10 +4,12 @@
 //! [`File::fill`] fills in, so that printing shows every value in force.
 
 use std::fmt;
+use std::path::Path;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::error::{Key, Wrong, with_guess};
+use super::serene::SereneTable;
 use crate::control::units::{Bytes, Duration, Idle, Rate};
 
 /// The whole file.
@@ -28,9 +30,12 @@ pub struct File {
     /// `[symphony]`
     #[serde(default)]
     pub symphony: SymphonyTable,
-    /// `[[job]]`
+    /// `[[job]]`: ring collectives that Symphony follows.
     #[serde(default, rename = "job")]
     pub jobs: Vec<JobTable>,
+    /// `[serene]`: aggregation in the switch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub serene: Option<SereneTable>,
 }
 
 /// `[switch]`
@@ -330,8 +335,8 @@ impl<'de> Deserialize<'de> for Ecn {
 }
 
 impl File {
-    /// Fills in the defaults that depend on other keys.
-    pub fn fill(&mut self) {
+    /// Fills in the defaults that depend on other keys; `path` is where the file is, for what is relative to it.
+    pub fn fill(&mut self, path: &Path) {
         let name = &self.switch.name;
         self.switch.control.get_or_insert_with(|| format!("/run/symphony/{name}.sock"));
         for (index, port) in self.ports.iter_mut().enumerate() {
@@ -342,6 +347,9 @@ impl File {
             job.fill(index);
         }
         self.symphony.fill();
+        if let Some(serene) = &mut self.serene {
+            serene.fill(path);
+        }
     }
 }
 

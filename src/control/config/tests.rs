@@ -267,3 +267,63 @@ proptest! {
         }
     }
 }
+
+const SERENE: &str = "[switch]\nname = 'x'\n[serene]\naddress = '10.0.0.254'\n";
+
+/// A directory with the job files `1.toml`, `2.toml`, .. and the path of a configuration in it.
+fn with_jobs(jobs: &[&str]) -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().unwrap();
+    for (job, number) in jobs.iter().zip(1..) {
+        std::fs::write(directory.path().join(format!("{number}.toml")), job).unwrap();
+    }
+    let path = directory.path().join("switch.toml").display().to_string();
+    (directory, path)
+}
+
+#[test]
+fn without_its_table_there_is_no_aggregation_and_with_it_a_service_address() {
+    assert_eq!(live("[switch]\nname = 'x'").serene, None);
+    let serene = live(SERENE).serene.unwrap();
+    assert_eq!(serene.address, std::net::Ipv4Addr::new(10, 0, 0, 254));
+    assert_eq!(serene.mac, [0x02, 0x5e, 10, 0, 0, 254], "locally administered, and its own");
+    assert_eq!(live(&format!("{SERENE}mac = '02:00:00:00:00:09'")).serene.unwrap().mac, [2, 0, 0, 0, 0, 9]);
+}
+
+#[test]
+fn job_files_are_found_beside_the_configuration_and_the_printed_one_finds_them_from_anywhere() {
+    let (directory, path) = with_jobs(&["[job]\nid = 7\nmembers = ['10.0.0.1:7001']\nsegments = 2\n"]);
+    let config = Config::parse(&format!("{SERENE}load = ['1.toml']"), &path, Purpose::Live).unwrap();
+    assert_eq!(config.serene.as_ref().unwrap().jobs[0].id, 7);
+    assert_eq!(live(&config.to_toml()), config);
+    drop(directory);
+}
+
+#[test]
+fn what_is_wrong_with_aggregation_is_told_where_it_is_written() {
+    let job = "[job]\nid = 7\nmembers = ['10.0.0.1:7001']\nsegments = 2\n";
+    let (directory, path) = with_jobs(&[job, job, &job.replace("10.0.0.1", "10.0.0.254"), &job.replace("id", "di")]);
+    let error = |text: &str| {
+        let error = Config::parse(text, &path, Purpose::Live).expect_err(text).to_string();
+        error.replace(&directory.path().display().to_string(), "DIR")
+    };
+    let texts = [
+        SERENE.replace("10.0.0.254", "10.0.0.0/24"),
+        SERENE.replace("10.0.0.254", "224.0.0.1"),
+        format!("{SERENE}mac = '03:00:00:00:00:01'"),
+        format!("{SERENE}laod = []"),
+        format!("{SERENE}load = ['9.toml']"),
+        format!("{SERENE}load = ['1.toml', '2.toml']"),
+        format!("{SERENE}load = ['3.toml']"),
+        format!("{SERENE}load = ['4.toml']"),
+    ];
+    insta::assert_snapshot!(texts.map(|text| error(&text)).join("\n"), @r#"
+    DIR/switch.toml:4:11: serene.address: "10.0.0.0/24" is no host's IPv4 address; give a free one of the workers' network
+    DIR/switch.toml:4:11: serene.address: "224.0.0.1" is no host's IPv4 address; give a free one of the workers' network
+    DIR/switch.toml:5:7: serene.mac: "03:00:00:00:00:01" is no station's MAC; write it as 02:00:00:00:00:01
+    DIR/switch.toml:5:1: serene.laod: unknown field `laod`, expected one of `address`, `mac`, `load`; did you mean `load`?
+    DIR/switch.toml:5:9: serene.load[0]: cannot read DIR/9.toml: No such file or directory (os error 2); paths are relative to this file
+    DIR/switch.toml:5:19: serene.load[1]: DIR/2.toml describes job 7, as another one does; give each its own id
+    DIR/switch.toml:5:9: serene.load[0]: DIR/3.toml has the member 10.0.0.254:7001, which is the switch's own address
+    DIR/4.toml:2:1: job.di: unknown field `di`, expected one of `id`, `members`, `segments`, `lanes`, `scale_log2`, `start`; did you mean `id`?
+    "#);
+}

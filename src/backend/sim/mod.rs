@@ -23,6 +23,7 @@ mod setup;
 #[cfg(test)]
 mod tests;
 mod topology;
+pub mod training;
 
 pub use results::{DEPTH_BUCKET_BYTES, DEPTH_BUCKETS, JobResults, LEAD_BUCKETS, Results};
 pub use routes::{Hop, Route, routes};

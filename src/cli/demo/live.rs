@@ -53,14 +53,17 @@ pub fn run(lab: &Lab, settings: RunSettings, stop: &AtomicBool) -> Result<RunRes
 }
 
 /// A live switch on a thread of its own.
-struct SwitchThread {
+pub struct SwitchThread {
     stop: Arc<AtomicBool>,
     thread: thread::JoinHandle<Result<Snapshot>>,
 }
 
 impl SwitchThread {
     /// Returns once the switch forwards.
-    fn start(netns: String, spec: RunSpec) -> Result<Self> {
+    ///
+    /// # Errors
+    /// What keeps it from running.
+    pub fn start(netns: String, spec: RunSpec) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, is_ready) = channel::bounded(1);
         let thread = thread::Builder::new().name("switch".into()).spawn({
@@ -80,7 +83,10 @@ impl SwitchThread {
     }
 
     /// Stops the switch and takes its last snapshot.
-    fn finish(self) -> Result<Snapshot> {
+    ///
+    /// # Errors
+    /// If it failed meanwhile.
+    pub fn finish(self) -> Result<Snapshot> {
         self.stop.store(true, Ordering::Relaxed);
         join(self.thread).context("the switch failed")
     }

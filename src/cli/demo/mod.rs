@@ -5,6 +5,7 @@ mod live;
 pub mod prototype;
 mod report;
 mod scenario;
+mod serene;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,14 +39,19 @@ const RUN_LIMIT: Duration = Duration::from_secs(30);
 
 /// Arguments.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 The scenario: one switch, 4 servers, 4 ring all-reduce jobs with a rank in each server. Job 1 is undisturbed; jobs 2 to 4
 have a rank with a NIC of 5 % of the rate. Their other ranks run ahead and compete with job 1 for bandwidth that they
 cannot use; Symphony marks them. Arms: base (Symphony off), symphony (defaults), symphony-bold (T 0.25, QTHR 0, GAP 50 us)
 and blind, a placebo that marks as many packets without looking at steps.
 
-Needs root, and makes namespaces of its own that it removes again.")]
+Needs root, and makes namespaces of its own that it removes again."
+)]
 pub struct Args {
+    #[command(subcommand)]
+    serene: Option<Other>,
     /// What to show
     #[arg(value_enum, default_value = "straggler-3")]
     scenario: Which,
@@ -67,6 +73,13 @@ pub struct Args {
     /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
+}
+
+/// Demos with options of their own.
+#[derive(clap::Subcommand)]
+enum Other {
+    /// Workers that train a network through the switch, with a straggler and a strategy that changes
+    Serene(serene::Args),
 }
 
 /// The scenarios.
@@ -93,6 +106,9 @@ fn rate(text: &str) -> Result<u64, String> {
 /// # Errors
 /// What keeps the demo from running.
 pub fn run(args: Args) -> Result<ExitCode> {
+    if let Some(Other::Serene(args)) = &args.serene {
+        return serene::run(args);
+    }
     let demo = Demo::new(args.rate, args.quick)?;
     match args.scenario {
         Which::Straggler3 => straggler_3(demo, &args),

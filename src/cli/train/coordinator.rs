@@ -27,9 +27,11 @@ const LOOK_AROUND: Duration = Duration::from_millis(100);
 /// When a run ends, unless its tasks' rounds are over before.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
+    /// Not before so much time has passed.
+    pub at_least_ns: Nanos,
     /// After so much time.
-    pub run_ns: Option<Nanos>,
-    /// When an evaluation says this, 0..=1.
+    pub at_most_ns: Option<Nanos>,
+    /// When the smoothed accuracy is this, 0..=1.
     pub accuracy: Option<f64>,
 }
 
@@ -104,7 +106,7 @@ impl Run {
     }
 
     fn train(&mut self, start: Nanos, limits: Limits, stop: &AtomicBool, watch: &mut dyn FnMut(&Record)) -> Result<()> {
-        let end = limits.run_ns.map_or(Nanos::MAX, |run_ns| start + run_ns);
+        let end = limits.at_most_ns.map_or(Nanos::MAX, |at_most| start + at_most);
         loop {
             let wait = end.saturating_sub(clock::now());
             let message = self.next(Instant::now() + LOOK_AROUND.min(Duration::from_nanos(wait)))?;
@@ -113,7 +115,8 @@ impl Run {
                 watch(&self.record);
             }
             self.record.elapsed_ns = clock::now().saturating_sub(start);
-            let reached = |target| self.record.accuracy.last().is_some_and(|point| point.accuracy >= target);
+            let reached =
+                |target| self.record.elapsed_ns >= limits.at_least_ns && self.record.curve().reaches(target).is_some();
             let left = self.record.workers.iter().all(|worker| worker.summary.is_some());
             if left || clock::now() >= end || limits.accuracy.is_some_and(reached) || stop.load(Ordering::Relaxed) {
                 return Ok(());
@@ -145,19 +148,20 @@ impl Run {
 
     /// The next message until then; a failure is an error.
     fn next(&self, until: Instant) -> Result<Option<(usize, Message)>> {
-        match self.told.recv_deadline(until) {
-            Ok((worker, Told::Message(Message::Failed(error)))) => bail!("worker {worker}: {error}"),
-            Ok((worker, Told::Message(message))) => Ok(Some((worker, message))),
-            Ok((worker, Told::Gone)) => match self.record.workers.get(worker) {
-                Some(WorkerRecord { summary: Some(_), .. }) => Ok(None),
-                _ => bail!("worker {worker} ended without a word"),
-            },
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => {
-                thread::sleep(until.saturating_duration_since(Instant::now()));
-                Ok(None)
+        loop {
+            match self.told.recv_deadline(until) {
+                Ok((worker, Told::Message(Message::Failed(error)))) => bail!("worker {worker}: {error}"),
+                Ok((worker, Told::Message(message))) => return Ok(Some((worker, message))),
+                Ok((worker, Told::Gone)) if self.has_left(worker) => {}
+                Ok((worker, Told::Gone)) => bail!("worker {worker} ended without a word"),
+                // Disconnected: all are gone.
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(None),
             }
         }
+    }
+
+    fn has_left(&self, worker: usize) -> bool {
+        self.record.workers.get(worker).is_some_and(|worker| worker.summary.is_some())
     }
 
     fn command(&mut self, command: Command) {

@@ -13,6 +13,13 @@ pub const SMOOTHING: usize = 4;
 pub const MOST_OVERRUN: f64 = 0.10;
 
 impl Record {
+    /// Forgets what came after a moment.
+    pub fn cut(&mut self, end_ns: Nanos) {
+        self.workers.iter_mut().for_each(|worker| worker.rounds.retain(|round| round.done_ns <= end_ns));
+        self.accuracy.retain(|point| point.at_ns <= end_ns);
+        self.elapsed_ns = self.elapsed_ns.min(end_ns);
+    }
+
     /// Every round of every worker.
     pub fn rounds(&self) -> impl Iterator<Item = &Round> {
         self.workers.iter().flat_map(|worker| &worker.rounds)

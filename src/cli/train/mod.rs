@@ -12,6 +12,8 @@ mod tests;
 
 use std::process::ExitCode;
 
+pub use self::worker::SAMPLES_ON_THE_WAY;
+
 /// Arguments.
 #[derive(clap::Args)]
 pub struct Args {

@@ -21,7 +21,7 @@ use crate::dataplane::Nanos;
 use crate::training::{Dataset, Mlp, Moment, Trainer};
 
 /// Test samples that an evaluation on the way takes: 0.8 points of standard error at most, in a few milliseconds.
-const SAMPLES_ON_THE_WAY: usize = 2000;
+pub const SAMPLES_ON_THE_WAY: usize = 2000;
 
 /// Obeys a coordinator on standard input. Errors are told to it.
 ///

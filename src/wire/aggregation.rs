@@ -99,7 +99,8 @@ numbered! {
         Notice = 7,
         /// Controller: rounds from `boundary` on go by the other bank.
         Arm = 8,
-        /// Answers ARM, ABORT and COMPLETE with a [`Code`]; `round` is the highest round pushed so far.
+        /// Answers ARM, ABORT and COMPLETE with a [`Code`]; `norm` is the request's type, and `round` the highest round
+        /// pushed so far.
         ArmResponse = 9,
         /// Controller: release `round` of `segment` with what is in, if that is at least `norm` contributions.
         Close = 10,

@@ -30,7 +30,8 @@ impl JobState {
         };
         cx.stage("ingress", "answer");
         let boundary = if code == Code::Nak { control.boundary } else { boundary };
-        let header = Repr { kind: Type::ArmResponse, round: max_round, ..request.header };
+        let header =
+            Repr { kind: Type::ArmResponse, round: max_round, norm: request.header.kind as u8, ..request.header };
         request.answer(cx, phv, around.config, &header, Some(Control { boundary, code, ..control }))?;
         Ok(Verdict::Forward(phv.ingress_port))
     }

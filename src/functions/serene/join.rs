@@ -45,13 +45,16 @@ impl JobState {
         Ok(Verdict::Forward(phv.ingress_port))
     }
 
-    /// The first round that a worker may take part in: of the bank in force, or of the one that is armed.
+    /// The first round that a worker may take part in: of the bank in force, or of the one that is armed. A worker that the
+    /// armed rule leaves out has none: it would be turned away in the middle of its work.
     fn first_round(&self, generation: &Generation, bit: u32) -> Option<u32> {
         let takes_part = |bank: usize| self.rules[bank & 1].members & bit != 0;
-        if takes_part(generation.bank) {
-            return Some(generation.start);
+        match generation.armed {
+            None => takes_part(generation.bank).then_some(generation.start),
+            Some(_) if !takes_part(generation.bank ^ 1) => None,
+            Some(_) if takes_part(generation.bank) => Some(generation.start),
+            Some(armed) => Some(armed.boundary),
         }
-        generation.armed.map(|armed| armed.boundary).filter(|_| takes_part(generation.bank ^ 1))
     }
 
     /// PULL: a segment's sum, and from which round on the worker may contribute to it.

@@ -62,9 +62,9 @@ impl Members {
     }
 
     /// Those that have joined, with their numbers.
-    pub(super) fn joined(&self) -> impl Iterator<Item = (u8, &Member, &Link)> {
+    pub(super) fn joined(&self) -> impl Iterator<Item = (u8, Link)> {
         let numbered = (0..).zip(&self.table);
-        numbered.filter_map(|(worker, member)| Some((worker, member, member.link.as_ref()?)))
+        numbered.filter_map(|(worker, member)| Some((worker, member.link?)))
     }
 
     /// Whether the control plane is to be told that the worker lives.

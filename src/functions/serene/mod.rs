@@ -127,10 +127,9 @@ impl Serene {
         }
     }
 
-    /// The copies that a job's multicast group is to have: one for each worker that has joined.
+    /// The copies that a job's multicast group is to have: one for each worker that has joined and takes part.
     pub fn replicas(&self, job: u8) -> Vec<Replica> {
-        let joined = self.jobs[usize::from(job)].iter().flat_map(|state| state.members.joined());
-        joined.map(|(worker, _, link)| Replica { port: link.port, rid: worker }).collect()
+        self.jobs[usize::from(job)].as_deref().map(JobState::replicas).unwrap_or_default()
     }
 
     /// The oldest digest that has not been read.

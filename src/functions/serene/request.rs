@@ -106,6 +106,12 @@ impl Request {
     }
 }
 
+/// The UDP payload of a frame, if it has one.
+pub(super) fn udp_payload(bytes: &[u8], l3_offset: usize) -> Option<&[u8]> {
+    let ip = ipv4::Packet::new_checked(bytes.get(l3_offset..)?).ok()?;
+    Some(udp::Packet::new_checked(ip.payload()).ok()?.payload())
+}
+
 /// Where the UDP payload begins behind an IPv4 header without options.
 pub(super) fn payload_at(l3_offset: usize) -> usize {
     l3_offset + ipv4::HEADER_LEN + udp::HEADER_LEN

@@ -10,7 +10,7 @@ use super::request::Request;
 use super::round::Rounds;
 use super::store::Store;
 use super::strategy::{Rule, Visibility};
-use crate::dataplane::{Cx, DropReason, Nanos, Phv, Tracer, Verdict};
+use crate::dataplane::{Cx, DropReason, Nanos, Phv, Replica, Tracer, Verdict};
 use crate::wire::aggregation::{Flags, Notice, Repr, Type};
 
 /// Tables and registers of a job, by stage, in the order in which a pass touches them.
@@ -88,6 +88,15 @@ impl JobState {
             Type::Leave => self.leave(cx, phv, around, request),
             _ => Err(DropReason::NotControl),
         }
+    }
+
+    /// A copy for each worker that has joined and takes part by the rule in force or by the one that is armed.
+    pub(super) fn replicas(&self) -> Vec<Replica> {
+        let generation = self.boundary.peek();
+        let armed = generation.armed.map_or(0, |_| self.rules[generation.bank ^ 1].members);
+        let members = self.rules[generation.bank].members | armed;
+        let joined = self.members.joined().filter(|(worker, _)| members >> (worker & 31) & 1 != 0);
+        joined.map(|(worker, link)| Replica { port: link.port, rid: worker }).collect()
     }
 
     /// Table `rule`: that of a round.

@@ -1,0 +1,134 @@
+//! Releasing rounds that would not be over by themselves: a member is gone, or a deadline has passed.
+//!
+//! One CLOSE a segment, sent again until the segment's STATUS says that the round is over: it is idempotent.
+
+use crate::dataplane::Nanos;
+
+/// How long to wait for a CLOSE to take effect before it is sent again.
+pub const CLOSE_RETRY_NS: Nanos = 10_000_000;
+
+/// A CLOSE to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Close {
+    pub(super) segment: u32,
+    pub(super) round: u32,
+    /// Only if all of these are in.
+    pub(super) required: u32,
+    /// Only if so many are in.
+    pub(super) at_least: u8,
+}
+
+/// What to close, and how far that has got.
+#[derive(Clone, Debug)]
+pub(super) struct Closer {
+    /// Last round released, by segment, as far as is known.
+    frontiers: Vec<u32>,
+    /// Rounds up to this one, with so many contributions: their deadline has passed.
+    due: Option<(u32, u8)>,
+    /// Rounds with a contribution from each of these workers: others are gone.
+    survivors: Option<u32>,
+    next_at: Nanos,
+}
+
+impl Closer {
+    pub(super) fn new(segments: u32) -> Self {
+        Closer { frontiers: vec![0; segments as usize], due: None, survivors: None, next_at: 0 }
+    }
+
+    /// The deadline of `round` has passed.
+    pub(super) fn set_due(&mut self, now: Nanos, round: u32, at_least: u8) {
+        if self.due.is_none() && self.survivors.is_none() {
+            self.frontiers.fill(round.saturating_sub(1));
+        }
+        (self.due, self.next_at) = (Some((round, at_least)), now);
+    }
+
+    /// Members are gone, and `survivors` are not; or nobody is missed any more. `released`: the last round known to be over.
+    pub(super) fn set_survivors(&mut self, now: Nanos, survivors: Option<u32>, released: u32) {
+        if self.survivors == survivors {
+            return;
+        }
+        if self.due.is_none() && self.survivors.is_none() {
+            self.frontiers.fill(released);
+        }
+        (self.survivors, self.next_at) = (survivors, now);
+    }
+
+    /// The CLOSE that a segment needs, if any. `max_round`: nobody has pushed beyond.
+    fn close(&self, segment: usize, max_round: u32) -> Option<Close> {
+        let round = self.frontiers.get(segment)? + 1;
+        let (required, at_least) = match (self.due, self.survivors) {
+            (Some((due, at_least)), _) if round <= due => (0, at_least),
+            (_, Some(survivors)) if round <= max_round => (survivors, 1),
+            _ => return None,
+        };
+        Some(Close { segment: segment as u32, round, required, at_least })
+    }
+
+    /// A segment stands there, says the answer to a CLOSE of `round`. Returns the next CLOSE, if that got it on.
+    pub(super) fn on_status(&mut self, segment: u32, round: u32, frontier: u32, max_round: u32) -> Option<Close> {
+        *self.frontiers.get_mut(segment as usize)? = frontier;
+        if frontier < round { None } else { self.close(segment as usize, max_round) }
+    }
+
+    /// What is to be sent now.
+    pub(super) fn poll(&mut self, now: Nanos, max_round: u32, out: &mut Vec<Close>) {
+        if let Some((due, _)) = self.due
+            && self.frontiers.iter().all(|frontier| *frontier >= due)
+        {
+            self.due = None;
+        }
+        if self.next_wakeup().is_some_and(|at| at <= now) {
+            out.extend((0..self.frontiers.len()).filter_map(|segment| self.close(segment, max_round)));
+            self.next_at = now + CLOSE_RETRY_NS;
+        }
+    }
+
+    /// When to poll again.
+    pub(super) fn next_wakeup(&self) -> Option<Nanos> {
+        (self.due.is_some() || self.survivors.is_some()).then_some(self.next_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll(closer: &mut Closer, now: Nanos, max_round: u32) -> Vec<(u32, u32, u32, u8)> {
+        let mut out = Vec::new();
+        closer.poll(now, max_round, &mut out);
+        out.iter().map(|close| (close.segment, close.round, close.required, close.at_least)).collect()
+    }
+
+    #[test]
+    fn a_round_past_its_deadline_is_closed_on_every_segment_until_each_says_so() {
+        let mut closer = Closer::new(2);
+        assert_eq!((poll(&mut closer, 0, 9), closer.next_wakeup()), (vec![], None));
+        closer.set_due(100, 5, 3);
+        assert_eq!(poll(&mut closer, 100, 5), [(0, 5, 0, 3), (1, 5, 0, 3)]);
+        assert_eq!(poll(&mut closer, 101, 5), []);
+        assert_eq!(closer.on_status(0, 5, 5, 5), None);
+        let again = 100 + CLOSE_RETRY_NS;
+        assert_eq!((closer.next_wakeup(), poll(&mut closer, again, 5)), (Some(again), vec![(1, 5, 0, 3)]));
+        // It was behind: an earlier round first.
+        assert_eq!(closer.on_status(1, 5, 3, 5), None);
+        assert_eq!(poll(&mut closer, again + CLOSE_RETRY_NS, 5), [(1, 4, 0, 3)]);
+        let next = closer.on_status(1, 4, 4, 5).expect("round 5 is open");
+        assert_eq!((next.segment, next.round), (1, 5));
+        closer.on_status(1, 5, 5, 5);
+        assert_eq!((poll(&mut closer, u64::MAX, 5), closer.next_wakeup()), (vec![], None));
+    }
+
+    #[test]
+    fn while_members_are_gone_rounds_close_with_the_others_up_to_the_last_pushed() {
+        let mut closer = Closer::new(1);
+        closer.set_survivors(0, Some(0b011), 7);
+        assert_eq!(poll(&mut closer, 0, 7), [], "nobody has pushed for round 8");
+        assert_eq!(poll(&mut closer, CLOSE_RETRY_NS, 9), [(0, 8, 0b011, 1)]);
+        let next = closer.on_status(0, 8, 8, 9).expect("round 9 is open");
+        assert_eq!((next.round, next.required), (9, 0b011));
+        assert_eq!(closer.on_status(0, 9, 9, 9), None);
+        closer.set_survivors(0, None, 9);
+        assert_eq!(closer.next_wakeup(), None);
+    }
+}

@@ -77,7 +77,7 @@ pub fn spec(config: &Config) -> RunSpec {
         forwarding: config.forward.clone(),
         parameters: config.parameters,
         jobs: config.jobs.clone(),
-        aggregation: None,
+        aggregation: config.serene.clone(),
     }
 }
 

@@ -14,10 +14,11 @@ pub use compile::Compiler;
 pub(in crate::control) use error::with_guess;
 pub use error::{ConfigError, Key, Wrong};
 pub use file::{Datapath, File, JobTable, SymphonyTable};
-pub use serene::{Serene, SereneTable};
+pub use serene::SereneTable;
 
 use serde::Deserialize;
 
+use crate::backend::afxdp::Aggregation;
 use crate::dataplane::SwitchConfig;
 use crate::functions::forward::ForwardConfig;
 use crate::functions::symphony::{Job, Parameters};
@@ -49,7 +50,7 @@ pub struct Config {
     /// The jobs.
     pub jobs: Vec<Job>,
     /// Aggregation, if there is to be any.
-    pub serene: Option<Serene>,
+    pub serene: Option<Aggregation>,
     /// The file with every default filled in.
     pub file: File,
 }

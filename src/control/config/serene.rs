@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::compile::mac;
 use super::error::{ConfigError, Key, Wrong};
+use crate::backend::afxdp::Aggregation;
 use crate::control::serene::JobFile;
-use crate::dataplane::MacAddress;
 use crate::functions::serene::Job;
 
 /// `[serene]`
@@ -22,17 +22,6 @@ pub struct SereneTable {
     /// Job files of aggregation jobs that are there from the start; relative to this file.
     #[serde(default)]
     pub load: Vec<String>,
-}
-
-/// The checked table.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Serene {
-    /// The service address.
-    pub address: Ipv4Addr,
-    /// Its MAC.
-    pub mac: MacAddress,
-    /// Aggregation jobs from the start.
-    pub jobs: Vec<Job>,
 }
 
 impl SereneTable {
@@ -56,7 +45,7 @@ impl SereneTable {
     ///
     /// # Errors
     /// The first thing wrong.
-    pub(super) fn compile(&self, place: impl Fn(Wrong) -> ConfigError) -> Result<Serene, ConfigError> {
+    pub(super) fn compile(&self, place: impl Fn(Wrong) -> ConfigError) -> Result<Aggregation, ConfigError> {
         let key = Key::new("serene");
         let address = self.address.parse::<Ipv4Addr>().ok();
         let address =
@@ -91,6 +80,6 @@ impl SereneTable {
             }
             jobs.push(job);
         }
-        Ok(Serene { address, mac, jobs })
+        Ok(Aggregation { address, mac, jobs })
     }
 }

@@ -64,8 +64,8 @@ impl Worker {
     ///
     /// # Errors
     /// A sentence that says why not.
-    pub fn load_job(&mut self, job: &serene::Job, now: Nanos) -> Result<(), String> {
-        self.controllers.load(job, &mut self.switch, now)
+    pub fn load_job(&mut self, job: &serene::Job) -> Result<(), String> {
+        self.controllers.load(job, &mut self.switch).map_err(|wrong| wrong.to_string())
     }
 
     /// Forgets what has been silent for long. To be called every second or so.

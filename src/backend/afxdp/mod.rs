@@ -122,7 +122,7 @@ impl Runner {
             worker.add_job(job, since).map_err(Error::Job)?;
         }
         for job in spec.aggregation.iter().flat_map(|service| &service.jobs) {
-            worker.load_job(job, since).map_err(Error::Job)?;
+            worker.load_job(job).map_err(Error::Job)?;
         }
         worker.open_ports()?;
         Ok(Runner { name: spec.name, since, worker })

@@ -229,6 +229,9 @@ impl Worker {
     pub(super) fn control(&mut self, now: Nanos) {
         let next = self.controllers.drive(now, &mut self.switch, &mut self.pool, &mut NoTrace);
         self.control_at = next.unwrap_or(Nanos::MAX);
+        while let Some((job, event)) = self.controllers.pop_event() {
+            tracing::info!(job, "{event}");
+        }
     }
 
     /// Drops what is due at a port whose peer takes nothing.

@@ -11,6 +11,7 @@ use std::net::Ipv4Addr;
 use super::Error;
 use crate::dataplane::{Conservation, Nanos};
 use crate::functions::serene::Job;
+use crate::functions::serene::controller::SwapRecord;
 use crate::worker::Report;
 
 /// One run.
@@ -47,6 +48,8 @@ pub trait Learner {
 pub struct Results {
     /// By worker.
     pub workers: Vec<WorkerResults>,
+    /// Swaps of strategy and membership, in order.
+    pub swaps: Vec<SwapRecord>,
     /// The conservation law.
     pub conservation: Conservation,
     /// Drops by reason.

@@ -8,6 +8,7 @@ use crate::backend::controllers::Controllers;
 use crate::backend::sim::Error;
 use crate::dataplane::{HeapFrames, Nanos, NoTrace, PortConfig, PortId, Switch, SwitchConfig};
 use crate::functions::forward::{Forward, ForwardConfig};
+use crate::functions::serene::controller::Controller;
 use crate::functions::serene::{Serene, SereneConfig};
 use crate::wire::{AGGREGATION_PORT, ethernet, ipv4, udp};
 use crate::worker::{self, Event as Happened, Worker};
@@ -88,7 +89,7 @@ impl<'a, L: Learner> Run<'a, L> {
         let forward = Forward::new(&ForwardConfig::Learning, members, setup.seed);
         let mut switch = Switch::new(&config, (serene, forward));
         let mut controllers = Controllers::new(Some(cpu_port));
-        controllers.load(&setup.job, &mut switch, 0).map_err(|wrong| error("job", wrong))?;
+        controllers.load(&setup.job, &mut switch).map_err(|wrong| error("job", wrong.to_string()))?;
         let hosts = (0u8..).zip(learners).map(|(number, learner)| Host::new(setup, number, learner));
         Ok(Run {
             setup,
@@ -147,6 +148,7 @@ impl<'a, L: Learner> Run<'a, L> {
         }
         let results = Results {
             workers: self.hosts.iter().map(|host| host.results.clone()).collect(),
+            swaps: self.controllers.jobs().iter().flat_map(Controller::swaps).collect(),
             conservation: self.switch.counters().conservation,
             drops: self.switch.counters().drops.iter().filter(|(_, n)| *n > 0).map(|(r, n)| (r.label(), n)).collect(),
             end_ns: self.now,

@@ -1,24 +1,27 @@
 use std::net::SocketAddrV4;
+use std::ops::Range;
 
 use super::*;
-use crate::functions::serene::Strategy;
+use crate::functions::serene::controller::{Action, Cause, Comparison, Condition, Metric, Outcome, Policy, Relation};
+use crate::functions::serene::{Late, Quorum, Strategy};
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
 const MS: Nanos = 1_000_000;
 
-/// Contributes its number to every value; takes `compute_ns`, and `slow_by` times as long if it is the first.
+/// Contributes its number to every value; takes 20 ms, but the first worker longer during its slow rounds.
 struct Constant {
     number: u8,
-    compute_ns: Nanos,
+    slow_ns: Nanos,
+    slow_rounds: Range<u32>,
     rounds_left: u32,
     delta: Vec<f32>,
 }
 
 impl Learner for Constant {
-    fn step(&mut self, _: Nanos, _: u32, _: u8, delta: &[f32], step: &mut [f32]) -> Nanos {
+    fn step(&mut self, _: Nanos, round: u32, _: u8, delta: &[f32], step: &mut [f32]) -> Nanos {
         self.delta = delta.to_vec();
         step.fill(f32::from(self.number));
-        self.compute_ns
+        if self.number == 0 && self.slow_rounds.contains(&round) { self.slow_ns } else { 20 * MS }
     }
 
     fn after(&mut self, _: Nanos, _: &Report) -> bool {
@@ -48,19 +51,15 @@ fn setup(workers: u8, start: Strategy) -> Setup {
     }
 }
 
-fn learners(workers: u8, rounds: u32, slow: Nanos) -> Vec<Constant> {
-    let learner = |number| Constant {
-        number,
-        compute_ns: if number == 0 { slow } else { 20 * MS },
-        rounds_left: rounds,
-        delta: Vec::new(),
-    };
+fn learners(workers: u8, rounds: u32, slow_ns: Nanos, slow_rounds: Range<u32>) -> Vec<Constant> {
+    let learner =
+        |number| Constant { number, slow_ns, slow_rounds: slow_rounds.clone(), rounds_left: rounds, delta: Vec::new() };
     (0..workers).map(learner).collect()
 }
 
 #[test]
 fn thirty_two_workers_get_the_mean_of_what_they_contribute() {
-    let (results, learners) = run(&setup(32, Strategy::Bsp), learners(32, 11, 20 * MS)).expect("sound");
+    let (results, learners) = run(&setup(32, Strategy::Bsp), learners(32, 11, 0, 0..0)).expect("sound");
     assert!(results.workers.iter().all(|w| w.rounds == 11 && w.failure.is_none() && w.late == 0), "{results:?}");
     assert!(results.conservation.holds());
     // What the last contribution was computed at: ten rounds of the mean of 0 to 31.
@@ -72,10 +71,42 @@ fn thirty_two_workers_get_the_mean_of_what_they_contribute() {
 #[test]
 fn bsp_waits_for_a_straggler_and_asp_does_not() {
     let wait = |strategy| {
-        let (results, _) = run(&setup(4, strategy), learners(4, 10, 60 * MS)).expect("sound");
+        let (results, _) = run(&setup(4, strategy), learners(4, 10, 60 * MS, 0..100)).expect("sound");
         assert!(results.workers.iter().all(|w| w.rounds == 10 && w.failure.is_none()), "{results:?}");
         results.workers[1].wait_ns
     };
     assert!(wait(Strategy::Bsp).abs_diff(10 * 40 * MS) < 5 * MS, "{}", wait(Strategy::Bsp));
     assert!(wait(Strategy::Asp) < MS);
+}
+
+fn policy(metric: Metric, relation: Relation, value: f64, rounds: u32, then: Strategy) -> Policy {
+    Policy {
+        within: None,
+        when: Condition::Compare(Comparison { metric, relation, value, rounds }),
+        then: Action::Swap(then),
+        cooldown_rounds: 0,
+    }
+}
+
+#[test]
+fn a_policy_goes_over_to_partial_while_a_worker_is_slow_and_back() {
+    let partial = Strategy::Partial { k: Quorum::AllBut(1), late: Late::Return };
+    let waited = |policies| {
+        let mut setup = setup(4, Strategy::Bsp);
+        setup.job.policies = policies;
+        let (results, _) = run(&setup, learners(4, 200, 80 * MS, 50..150)).expect("sound");
+        assert!(results.workers[1..].iter().all(|w| w.failure.is_none()), "{results:?}");
+        assert!(results.conservation.holds());
+        (results.workers[1].wait_ns, results.swaps)
+    };
+    let (bsp, _) = waited(Vec::new());
+    let (dynamic, swaps) = waited(vec![
+        policy(Metric::Span, Relation::Greater, 30e6, 3, partial),
+        policy(Metric::LagMax, Relation::AtMost, 1.0, 10, Strategy::Bsp),
+    ]);
+    let told: Vec<_> = swaps.iter().map(|swap| (swap.to.strategy, swap.cause, swap.outcome)).collect();
+    let stable = |strategy, policy| (strategy, Cause::Policy(policy), Outcome::Stable);
+    assert_eq!(told, [stable(partial, 0), stable(Strategy::Bsp, 1)], "{swaps:?}");
+    assert!(bsp > 100 * 55 * MS, "{bsp}");
+    assert!(dynamic < bsp / 5, "{dynamic} against {bsp}");
 }

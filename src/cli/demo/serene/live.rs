@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use super::report::{RunResult, Swap};
-use super::scenario::{Arm, SERVICE, Scenario};
+use super::scenario::{Arm, Scenario};
 use crate::backend::aggregation::{ParameterServer, ServerConfig};
 use crate::backend::clock;
 use crate::cli::demo::lab::Lab;
@@ -38,8 +38,7 @@ impl Live<'_> {
     pub fn run(&self, arm: Arm, task: &Task, target: Option<f64>, watch: &mut dyn FnMut(&Record)) -> Result<RunResult> {
         let Live { lab, scenario, stop } = self;
         let mut spec = lab.switch_spec(scenario.switch(task.seed), Parameters::default(), Vec::new());
-        let job = scenario.job(arm)?;
-        let _ = (&mut spec, job, SERVICE);
+        spec.aggregation = scenario.aggregation(arm)?;
         let switch = SwitchThread::start(lab.switch_netns(), spec)?;
         let server = (arm == Arm::Ps).then(|| Server::start(lab, scenario)).transpose()?;
         let window = scenario.run_ns;

@@ -262,11 +262,12 @@ mod tests {
     fn every_arms_job_file_is_accepted_and_only_dynamic_has_policies() {
         let data = Source::Digits.load().expect("built in");
         let scenario = Scenario::new(4, 20_000_000, 12_000_000_000, Pattern::Phase, &data);
-        for arm in [Arm::Bsp, Arm::Dynamic, Arm::Partial, Arm::Ssp, Arm::Asp, Arm::Ps] {
-            let job = scenario.job(arm).expect("it is sound");
-            assert_eq!(job.members.len(), 4);
-            assert_eq!(job.policies.is_empty(), arm != Arm::Dynamic);
+        for arm in [Arm::Bsp, Arm::Dynamic, Arm::Partial, Arm::Ssp, Arm::Asp] {
+            let service = scenario.aggregation(arm).expect("it is sound").expect("the switch aggregates");
+            assert_eq!(service.jobs[0].members.len(), 4);
+            assert_eq!(service.jobs[0].policies.is_empty(), arm != Arm::Dynamic);
         }
+        assert_eq!(scenario.aggregation(Arm::Ps).expect("nothing to refuse"), None);
         assert_eq!(scenario.target_rounds(), 300);
     }
 }

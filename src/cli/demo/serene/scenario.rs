@@ -4,17 +4,18 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use anyhow::{Context, Result};
 
+use crate::backend::afxdp::Aggregation;
 use crate::cli::demo::lab::Lab;
 use crate::cli::train::data::{Data, Source};
 use crate::cli::train::order::{Order, Task};
 use crate::control::serene::JobFile;
-use crate::dataplane::{Nanos, PortConfig, SwitchConfig};
-use crate::functions::serene::Job;
+use crate::dataplane::{MacAddress, Nanos, PortConfig, SwitchConfig};
 use crate::training::Stragglers;
 use crate::wire::AGGREGATION_PORT;
 
 /// Address that the switch aggregates at. No host of the lab has it.
-pub const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 255, 254);
+const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 255, 254);
+const SERVICE_MAC: MacAddress = [2, 0, 0, 0, 255, 254];
 /// UDP port of the workers.
 const WORKER_PORT: u16 = 7001;
 /// The job's number.
@@ -184,13 +185,17 @@ impl Scenario {
         )
     }
 
-    /// The job as the switch is told.
+    /// The switch's aggregation service with the arm's job; none where a parameter server does the work.
     ///
     /// # Errors
-    /// If the control language refuses it.
-    pub fn job(&self, arm: Arm) -> Result<Job> {
+    /// If the control language refuses the job file.
+    pub fn aggregation(&self, arm: Arm) -> Result<Option<Aggregation>> {
+        if arm == Arm::Ps {
+            return Ok(None);
+        }
         let name = format!("job file of {}", arm.name());
-        Ok(JobFile::parse(&self.job_file(arm), &name).context("the demo's own job file is refused")?.job)
+        let job = JobFile::parse(&self.job_file(arm), &name).context("the demo's own job file is refused")?.job;
+        Ok(Some(Aggregation { address: SERVICE, mac: SERVICE_MAC, jobs: vec![job] }))
     }
 
     /// The switch: a port for each worker and one for the parameter server.

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use symphony::dataplane::{
-    Cx, DropReason, Egress, Emission, Frames, Function, Nanos, NoTrace, Pfc, Phv, PortConfig, PortSet, Red, Replica,
-    Switch, SwitchConfig, Tracer, Verdict,
+    Bridged, Cx, Direction, DropReason, Egress, Emission, Fault, Frames, Function, Nanos, NoTrace, Pfc, Phv,
+    PortConfig, PortSet, Red, Replica, Service, Switch, SwitchConfig, Tracer, Verdict,
 };
 
 const PORTS: u16 = 4;
@@ -24,6 +24,9 @@ impl Function for Toy {
         let ports = phv.eth_dst[4];
         if phv.eth_dst[3] & 1 != 0 {
             cx.emissions.push(Toy::emission(phv));
+        }
+        if phv.eth_dst[3] & 2 != 0 {
+            phv.bridged = Bridged { service: Service::Aggregation, ..phv.bridged };
         }
         match phv.eth_dst[5] % 7 {
             0 => Verdict::Continue,
@@ -89,7 +92,24 @@ enum Act {
     Up { port: u16, up: bool },
     Flush { port: u16 },
     Pause { port: u16, paused: bool },
+    Release,
     Wait(Nanos),
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    let direction = proptest::sample::select(vec![Direction::In, Direction::Out, Direction::Both]);
+    let often = || prop_oneof![Just(0.0), Just(1.0), 0.0..1.0];
+    (direction, (0.0..0.5), often(), 0..3_000u64, 0..3_000u64, often(), often()).prop_map(
+        |(direction, loss, duplicate, delay_ns, jitter_ns, reorder, corrupt)| Fault {
+            direction,
+            loss,
+            duplicate,
+            delay_ns,
+            delay_jitter_ns: jitter_ns.min(delay_ns),
+            reorder,
+            corrupt,
+        },
+    )
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -105,6 +125,7 @@ fn act() -> impl Strategy<Value = Act> {
         1 => (port.clone(), any::<bool>()).prop_map(|(port, up)| Act::Up { port, up }),
         1 => port.clone().prop_map(|port| Act::Flush { port }),
         1 => (port, any::<bool>()).prop_map(|(port, paused)| Act::Pause { port, paused }),
+        1 => Just(Act::Release),
         2 => (0..2_000u64).prop_map(Act::Wait),
     ]
 }
@@ -119,18 +140,27 @@ proptest! {
             (0..1000u64).prop_map(|xoff_bytes| Pfc::fixed(xoff_bytes, xoff_bytes / 2, 200)),
             (0..4u8).prop_map(|shift| Pfc { reserve_bytes: 64, resume_offset_bytes: 48, ..Pfc::dynamic(shift, 200) }),
         ]),
+        faults in prop_oneof![
+            1 => Just([None; PORTS as usize]),
+            2 => proptest::array::uniform4(proptest::option::of(fault())),
+        ],
     ) {
-        let port = |(rate_bps, pfc)| PortConfig {
+        let port = |((rate_bps, pfc), fault)| PortConfig {
             name: String::new(),
             rate_bps,
             buffer_bytes: buffer_bytes / 2,
             red: Some(Red { kmin_bytes: 50, kmax_bytes: 300, pmax: 0.5 }),
             pfc,
+            fault,
         };
         let config = SwitchConfig {
             buffer_bytes,
             seed: 1,
-            ports: [(None, pfc), (Some(1_000_000_000), pfc), (Some(8_000_000_000), None), (None, None)].map(port).to_vec(),
+            ports: [(None, pfc), (Some(1_000_000_000), pfc), (Some(8_000_000_000), None), (None, None)]
+                .into_iter()
+                .zip(faults)
+                .map(port)
+                .collect(),
         };
         let mut switch = Switch::new(&config, Toy);
         switch.set_group(1, &[(0, 1), (2, 2), (2, 3), (PORTS, 4)].map(|(port, rid)| Replica { port, rid }));
@@ -160,6 +190,11 @@ proptest! {
                 Act::Up { port, up } => switch.set_port_up(port, up),
                 Act::Flush { port } => switch.flush_port(port, &mut pool, &mut NoTrace),
                 Act::Pause { port, paused } => switch.pause(port, now, paused),
+                Act::Release => {
+                    let due = switch.next_release().is_some_and(|at| at <= now);
+                    prop_assert_eq!(switch.release(now, &mut pool, &mut NoTrace), due);
+                    prop_assert!(switch.next_release().is_none_or(|at| at > now));
+                }
                 Act::Wait(ns) => now += ns,
             }
             for (port, paused) in switch.take_pauses() {
@@ -172,7 +207,7 @@ proptest! {
             prop_assert_eq!(law.tx, sent);
             prop_assert_eq!(law.queued, pool.used as u64, "a frame is in a queue or it is free");
             prop_assert_eq!(law.dropped, counters.drops.iter().map(|(_, n)| n).sum::<u64>());
-            prop_assert_eq!(law.queued == 0, switch.backlog().is_empty());
+            prop_assert_eq!(law.queued == 0, switch.backlog().is_empty() && switch.next_release().is_none());
             prop_assert!(law.queued > 0 || told == [false; PORTS as usize], "nobody is paused for nothing");
         }
     }

@@ -30,6 +30,7 @@ fn switch(buffer_bytes: u64, pfc: Option<Pfc>) -> Switch<ByMac, ()> {
         buffer_bytes: if pfc.is_some() { 0 } else { 1_000_000 },
         red: None,
         pfc,
+        fault: None,
     };
     Switch::new(&SwitchConfig { buffer_bytes, seed: 1, ports: vec![port; PORTS.into()] }, ByMac)
 }

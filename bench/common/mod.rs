@@ -54,6 +54,7 @@ pub fn config() -> SwitchConfig {
         buffer_bytes: 1_000_000,
         red: Some(Red { kmin_bytes: 20_000, kmax_bytes: 400_000, pmax: 0.2 }),
         pfc: None,
+        fault: None,
     };
     SwitchConfig { buffer_bytes: 32 << 20, seed: 1, ports: vec![port; PORTS.into()] }
 }

@@ -1,5 +1,7 @@
 //! What a driver tells the switch at start.
 
+use super::Nanos;
+
 /// RED/ECN of a port's data queue, on the instantaneous depth at dequeue: no mark below `kmin_bytes`, linear to `pmax` at
 /// `kmax_bytes`, every packet above.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,6 +71,53 @@ impl Pfc {
     }
 }
 
+/// Faults of a port's link, each drawn for every packet by itself; the words and their meaning are those of `tc netem`.
+/// Probabilities are 0..=1.
+///
+/// A driver of a switch that has any calls [`Switch::release`](super::Switch::release) at
+/// [`Switch::next_release`](super::Switch::next_release).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Fault {
+    /// Which way.
+    pub direction: Direction,
+    /// Of a packet that is lost.
+    pub loss: f64,
+    /// Of a packet that comes twice, one right behind the other.
+    pub duplicate: f64,
+    /// How long packets are held back.
+    pub delay_ns: Nanos,
+    /// By how much it is less or more for a packet, evenly spread: at most `delay_ns`. Packets overtake each other.
+    pub delay_jitter_ns: Nanos,
+    /// Of a packet that is not held back and so overtakes those that are.
+    pub reorder: f64,
+    /// Of a packet one bit of which is flipped, anywhere in the frame.
+    pub corrupt: f64,
+}
+
+/// Which way packets go through a port's link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// Into the switch.
+    In,
+    /// Out of it.
+    Out,
+    /// Both, each by draws of its own.
+    #[default]
+    Both,
+}
+
+impl Direction {
+    /// Whether packets that come in are meant.
+    pub fn is_in(self) -> bool {
+        self != Direction::Out
+    }
+
+    /// Whether packets that go out are meant.
+    pub fn is_out(self) -> bool {
+        self != Direction::In
+    }
+}
+
 /// One port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PortConfig {
@@ -83,6 +132,8 @@ pub struct PortConfig {
     /// Flow control of the neighbour; `None` for none. With it, `buffer_bytes` of the ports that they leave by do not limit
     /// the data that comes in here: only this and the switch's buffer do.
     pub pfc: Option<Pfc>,
+    /// Faults of the port's link; `None` for a sound one.
+    pub fault: Option<Fault>,
 }
 
 /// The switch.

@@ -54,6 +54,8 @@ drop_reasons! {
     TxStalled = "tx_stalled",
     /// A function of the switch decided so.
     Function = "function",
+    /// The port's link was told to lose packets, or to corrupt one that has no bytes.
+    FaultLoss = "fault_loss",
     /// Sent to the aggregation service, and no aggregation packet: version, type or length are wrong.
     AggregationMalformed = "aggregation_malformed",
     /// An aggregation packet of a type that its sender may not send: an answer, or a controller's not by the CPU port.

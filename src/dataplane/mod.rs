@@ -7,6 +7,7 @@ mod config;
 mod counters;
 mod deparser;
 mod drop_reason;
+mod fault;
 mod frames;
 mod function;
 mod line;
@@ -20,7 +21,7 @@ mod tables;
 mod trace;
 mod traffic_manager;
 
-pub use config::{Pfc, PfcThreshold, PortConfig, Red, SwitchConfig};
+pub use config::{Direction, Fault, Pfc, PfcThreshold, PortConfig, Red, SwitchConfig};
 pub use counters::{Conservation, Counters, Drops, Marks, PortCounters};
 pub use deparser::deparse;
 pub use drop_reason::DropReason;

@@ -126,8 +126,14 @@ mod tests {
     use crate::dataplane::PortConfig;
 
     fn accounting(buffer_bytes: u64, limits: &[Pfc]) -> IngressAccounting {
-        let port =
-            |pfc: &Pfc| PortConfig { name: String::new(), rate_bps: None, buffer_bytes: 0, red: None, pfc: Some(*pfc) };
+        let port = |pfc: &Pfc| PortConfig {
+            name: String::new(),
+            rate_bps: None,
+            buffer_bytes: 0,
+            red: None,
+            pfc: Some(*pfc),
+            fault: None,
+        };
         let config = SwitchConfig { buffer_bytes, seed: 1, ports: limits.iter().map(port).collect() };
         IngressAccounting::new(&config).expect("a port has PFC")
     }
@@ -157,7 +163,8 @@ mod tests {
 
     #[test]
     fn without_pfc_on_any_port_there_is_nothing_to_account_for() {
-        let port = PortConfig { name: String::new(), rate_bps: None, buffer_bytes: 1, red: None, pfc: None };
+        let port =
+            PortConfig { name: String::new(), rate_bps: None, buffer_bytes: 1, red: None, pfc: None, fault: None };
         let config = SwitchConfig { buffer_bytes: 1, seed: 1, ports: vec![port; 2] };
         assert!(IngressAccounting::new(&config).is_none());
     }

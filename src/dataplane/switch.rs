@@ -15,6 +15,7 @@ use super::config::SwitchConfig;
 use super::counters::{Counters, PortCounters};
 use super::deparser::deparse;
 use super::drop_reason::DropReason;
+use super::fault::{Links, Way};
 use super::frames::{Frames, InHand};
 use super::function::{Cx, Egress, Emission, Function, Verdict};
 use super::parser::parse_into;
@@ -23,11 +24,15 @@ use super::trace::{Event, Tracer};
 use super::traffic_manager::{Departure, Replica, TrafficManager};
 use crate::wire::Ecn;
 
+mod faulty;
+
 /// A switch that runs the functions `F` and moves frames `H`.
 #[derive(Debug)]
 pub struct Switch<F, H> {
     functions: F,
     traffic_manager: TrafficManager<H>,
+    /// `None` when all are sound.
+    links: Option<Box<Links<H>>>,
     up: PortSet,
     pass: u64,
     counters: Counters,
@@ -41,6 +46,7 @@ impl<F: Function, H> Switch<F, H> {
         Switch {
             functions,
             traffic_manager: TrafficManager::new(config),
+            links: Links::new(config),
             up: PortSet::first(config.ports.len()),
             pass: 0,
             counters: Counters { ports: vec![PortCounters::default(); config.ports.len()], ..Counters::default() },
@@ -84,11 +90,27 @@ impl<F: Function, H> Switch<F, H> {
         &mut self,
         now: Nanos,
         phv: &mut Phv,
-        mut frame: H,
+        frame: H,
         frames: &mut impl Frames<Handle = H>,
         trace: &mut T,
     ) {
         self.count_received(phv.ingress_port, phv.frame_bytes);
+        if self.links.is_some() {
+            return self.cross(Way::In, now, phv.ingress_port, phv, frame, frames, trace);
+        }
+        self.run_ingress(now, phv, frame, frames, trace);
+    }
+
+    /// Ingress behind the link.
+    #[inline]
+    fn run_ingress<T: Tracer>(
+        &mut self,
+        now: Nanos,
+        phv: &mut Phv,
+        mut frame: H,
+        frames: &mut impl Frames<Handle = H>,
+        trace: &mut T,
+    ) {
         self.pass += 1;
         let mut in_hand = InHand { store: frames, frame: &mut frame };
         let mut cx = Cx { now, pass: self.pass, trace, emissions: &mut self.emissions, frame: &mut in_hand };
@@ -193,6 +215,11 @@ impl<F: Function, H> Switch<F, H> {
         let marked = self.mark(port, phv, red, trace);
         if marked || phv.routed {
             deparse(phv, frames.bytes_mut(frame));
+        }
+        if self.links.is_some()
+            && let Err(reason) = self.corrupt(Way::Out, port, phv.frame_bytes, frame, frames)
+        {
+            return Some(reason);
         }
         self.counters.conservation.tx += 1;
         if let Some(counters) = self.counters.ports.get_mut(usize::from(port)) {
@@ -321,8 +348,26 @@ impl<F: Function, H> Switch<F, H> {
         self.traffic_manager.admit(port, phv)
     }
 
+    /// A packet on its way to the queues of `port`.
     #[inline]
     fn enqueue<T: Tracer>(
+        &mut self,
+        now: Nanos,
+        port: PortId,
+        phv: &Phv,
+        frame: H,
+        frames: &mut impl Frames<Handle = H>,
+        trace: &mut T,
+    ) {
+        if self.links.is_some() {
+            return self.cross(Way::Out, now, port, phv, frame, frames, trace);
+        }
+        self.put(now, port, phv, frame, frames, trace);
+    }
+
+    /// Puts a packet into its queue, or drops it where there is no room.
+    #[inline]
+    fn put<T: Tracer>(
         &mut self,
         now: Nanos,
         port: PortId,
@@ -395,8 +440,9 @@ impl<F: Function, H> Switch<F, H> {
         trace: &mut T,
     ) {
         self.counters.conservation.replicas += 1;
-        // Asked before the copy is made: a full queue costs no frame.
-        match self.admit(port, phv).and_then(|()| frames.replicate(frame).ok_or(DropReason::NoFrame)) {
+        // Asked before the copy is made: a full queue costs no frame. Behind a link that delays it may be another matter.
+        let admitted = if self.links.is_some() { Ok(()) } else { self.admit(port, phv) };
+        match admitted.and_then(|()| frames.replicate(frame).ok_or(DropReason::NoFrame)) {
             Ok(replica) => self.enqueue(now, port, phv, replica, frames, trace),
             Err(reason) => self.count_drop(reason, trace),
         }
@@ -452,8 +498,14 @@ mod tests {
     }
 
     fn switch(red: Option<Red>) -> Switch<Marker, ()> {
-        let port =
-            PortConfig { name: "p".into(), rate_bps: Some(8_000_000_000), buffer_bytes: 1_000_000, red, pfc: None };
+        let port = PortConfig {
+            name: "p".into(),
+            rate_bps: Some(8_000_000_000),
+            buffer_bytes: 1_000_000,
+            red,
+            pfc: None,
+            fault: None,
+        };
         Switch::new(&SwitchConfig { buffer_bytes: 1_000_000, seed: 1, ports: vec![port] }, Marker)
     }
 
@@ -533,7 +585,8 @@ mod tests {
 
     #[test]
     fn each_copy_of_a_group_knows_which_one_it_is_and_has_bytes_of_its_own() {
-        let port = PortConfig { name: "p".into(), rate_bps: None, buffer_bytes: 1_000_000, red: None, pfc: None };
+        let port =
+            PortConfig { name: "p".into(), rate_bps: None, buffer_bytes: 1_000_000, red: None, pfc: None, fault: None };
         let config = SwitchConfig { buffer_bytes: 1_000_000, seed: 1, ports: vec![port.clone(), port] };
         let (mut switch, mut frames) = (Switch::new(&config, Copier), HeapFrames);
         switch.set_group(1, &[(0, 7), (1, 8), (0, 9)].map(|(port, rid)| Replica { port, rid }));

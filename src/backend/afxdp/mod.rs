@@ -166,7 +166,7 @@ impl Runner {
 
 /// The port behind which only the control plane is.
 fn cpu_port_config() -> PortConfig {
-    PortConfig { name: "cpu".into(), rate_bps: None, buffer_bytes: 1 << 20, red: None, pfc: None }
+    PortConfig { name: "cpu".into(), rate_bps: None, buffer_bytes: 1 << 20, red: None, pfc: None, fault: None }
 }
 
 /// Routed packets leave with the MAC of the port that they leave by.

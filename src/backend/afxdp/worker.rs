@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! pass: for each port    what is due leaves the switch -> transmit ring -> kick          (before anything comes in, see `Switch`)
+//!       faulty links     what was held back long enough goes on
 //!       for each port    receive ring -> metadata, L2/L3 -> switch;  free frames -> fill ring
-//!       nothing done?    sleep until a frame comes in or the next departure
+//!       nothing done?    sleep until a frame comes in, the next departure or the next release
 //! ```
 //!
 //! Back-pressure: nothing leaves a port's queue before the kernel has taken what the port was given before. So packets
@@ -125,6 +126,7 @@ impl Worker {
         for id in 0..self.ports.len() {
             worked |= self.send(id, now);
         }
+        worked |= self.switch.release(now, &mut self.pool, &mut NoTrace);
         for id in 0..self.ports.len() {
             worked |= self.receive(id, now);
         }
@@ -148,6 +150,7 @@ impl Worker {
     pub fn sleep(&mut self, limit_ns: Nanos) -> io::Result<()> {
         let now = clock::now();
         let mut until = (now + limit_ns).min(self.look_at).min(self.control_at);
+        until = until.min(self.switch.next_release().unwrap_or(until));
         for id in self.switch.backlog().iter() {
             let due = match self.ports.get(usize::from(id)) {
                 Some(port) if port.is_blocked() => Some(now + RETRY_NS),

@@ -223,6 +223,7 @@ fn finish(fabric: &Fabric, draft: Draft, seed: u64, number: u64) -> SwitchPlan {
         buffer_bytes: fabric.buffer_bytes,
         red: fabric.red.map(|red| scaled(red, bps)),
         pfc: fabric.pfc,
+        fault: None,
     });
     let seed = mix(seed, number);
     SwitchPlan {

@@ -88,6 +88,7 @@ impl Scenario {
             buffer_bytes: 8 << 20,
             red: Some(Red { kmin_bytes: 10 * PACKET_BYTES, kmax_bytes: 40 * PACKET_BYTES, pmax: 0.2 }),
             pfc: None,
+            fault: None,
         };
         SwitchConfig { buffer_bytes: 32 << 20, seed, ports: (1..=SERVERS).map(port).collect() }
     }

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use super::error::{Key, Wrong};
 use super::file::{
-    Datapath, Ecn, File, JobTable, Mode, PolicyName, PortTable, RouteTable, StepSourceName, SymphonyTable, ViaTable,
-    packets_per_step,
+    Datapath, DirectionName, Ecn, FaultTable, File, JobTable, Mode, PolicyName, PortTable, RouteTable, StepSourceName,
+    SymphonyTable, ViaTable, packets_per_step,
 };
 use super::{Config, Purpose};
 use crate::control::units::{Duration, Idle};
-use crate::dataplane::{MacAddress, Nanos, PortConfig, PortId, Red, SwitchConfig};
+use crate::dataplane::{Direction, Fault, MacAddress, Nanos, PortConfig, PortId, Red, SwitchConfig};
 use crate::functions::forward::{ForwardConfig, NextHop, Prefix, Route, RouteMatch};
 use crate::functions::symphony::{Job, Parameters, Policy, StepSource};
 
@@ -50,7 +50,7 @@ pub(super) fn config(file: File, purpose: Purpose) -> Result<Config, Wrong> {
             .name("control")
             .wrong(format!("the path has {length} bytes; Unix sockets take 1 to 90 here")));
     }
-    let (ports, interfaces) = ports(&file.ports)?;
+    let (ports, interfaces) = ports(&file.ports, purpose)?;
     let forward = forward(&file, &ports)?;
     let config = Config {
         name: name.clone(),
@@ -73,7 +73,7 @@ pub(super) fn config(file: File, purpose: Purpose) -> Result<Config, Wrong> {
     Ok(Config { parameters, jobs, ..config })
 }
 
-fn ports(tables: &[PortTable]) -> Result<(Vec<PortConfig>, Vec<String>), Wrong> {
+fn ports(tables: &[PortTable], purpose: Purpose) -> Result<(Vec<PortConfig>, Vec<String>), Wrong> {
     let key = Key::new("port");
     if tables.len() > MAX_PORTS {
         return Err(key.index(MAX_PORTS).wrong(format!("{} ports; a switch has at most {MAX_PORTS}", tables.len())));
@@ -109,6 +109,8 @@ fn ports(tables: &[PortTable]) -> Result<(Vec<PortConfig>, Vec<String>), Wrong> 
             buffer_bytes: positive(table.buffer.0, &key.name("buffer"))?,
             red: red(&table.ecn, &key.name("ecn"))?,
             pfc: None,
+            // What a capture has lost is lost already.
+            fault: fault(table.fault.as_ref(), &key.name("fault"))?.filter(|_| purpose == Purpose::Live),
         });
         interfaces.push(interface);
     }
@@ -123,6 +125,35 @@ fn red(ecn: &Ecn, key: &Key) -> Result<Option<Red>, Wrong> {
     }
     fraction(table.pmax, &key.name("pmax"))?;
     Ok(Some(Red { kmin_bytes: table.kmin.0, kmax_bytes: table.kmax.0, pmax: table.pmax }))
+}
+
+fn fault(table: Option<&FaultTable>, key: &Key) -> Result<Option<Fault>, Wrong> {
+    let Some(table) = table else { return Ok(None) };
+    let FaultTable { direction, loss, duplicate, delay, delay_jitter, reorder, corrupt } = *table;
+    for (name, value) in [("loss", loss), ("duplicate", duplicate), ("reorder", reorder), ("corrupt", corrupt)] {
+        fraction(value, &key.name(name))?;
+    }
+    if delay_jitter > delay {
+        let wrong = format!("{delay_jitter} is more than delay = {delay}; no packet comes before it was sent");
+        return Err(key.name("delay_jitter").wrong(wrong));
+    }
+    if reorder > 0.0 && delay == Duration(0) {
+        let wrong = format!("{reorder}, but no packet is held back that another could overtake; give a delay");
+        return Err(key.name("reorder").wrong(wrong));
+    }
+    Ok(Some(Fault {
+        direction: match direction {
+            DirectionName::In => Direction::In,
+            DirectionName::Out => Direction::Out,
+            DirectionName::Both => Direction::Both,
+        },
+        loss,
+        duplicate,
+        delay_ns: time(delay, &key.name("delay"))?,
+        delay_jitter_ns: delay_jitter.0,
+        reorder,
+        corrupt,
+    }))
 }
 
 fn forward(file: &File, ports: &[PortConfig]) -> Result<ForwardConfig, Wrong> {

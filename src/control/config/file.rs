@@ -85,6 +85,42 @@ pub struct PortTable {
     /// RED/ECN of the data queue.
     #[serde(default)]
     pub ecn: Ecn,
+    /// Faults of the link; left out: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<FaultTable>,
+}
+
+/// `fault = { .. }`: as `tc netem` has them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FaultTable {
+    /// Which way.
+    pub direction: DirectionName,
+    /// Probability that a packet is lost.
+    pub loss: f64,
+    /// Probability that it comes twice.
+    pub duplicate: f64,
+    /// How long packets are held back.
+    pub delay: Duration,
+    /// By how much it is less or more for a packet.
+    pub delay_jitter: Duration,
+    /// Probability that a packet is not held back and so overtakes others.
+    pub reorder: f64,
+    /// Probability that one of its bits is flipped.
+    pub corrupt: f64,
+}
+
+/// Names of the ways through a link, as the switch sees them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DirectionName {
+    /// Into the switch.
+    In,
+    /// Out of the switch.
+    Out,
+    /// Both, each by itself.
+    #[default]
+    Both,
 }
 
 /// `ecn = { .. }`, or `ecn = "off"`.
@@ -281,6 +317,20 @@ impl Default for RedTable {
     /// 10 and 40 packets of 2 KB, whatever the rate: see DCQCN's 40/160 KB at 10G with 4 KB packets.
     fn default() -> Self {
         RedTable { kmin: Bytes(20_000), kmax: Bytes(80_000), pmax: 0.2 }
+    }
+}
+
+impl Default for FaultTable {
+    fn default() -> Self {
+        FaultTable {
+            direction: DirectionName::Both,
+            loss: 0.0,
+            duplicate: 0.0,
+            delay: Duration(0),
+            delay_jitter: Duration(0),
+            reorder: 0.0,
+            corrupt: 0.0,
+        }
     }
 }
 

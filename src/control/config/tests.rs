@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::dataplane::{PortConfig, Red};
+use crate::dataplane::{Direction, Fault, PortConfig, Red};
 use crate::functions::symphony::{Policy, StepSource};
 
 const FULL: &str = r#"
@@ -61,7 +61,14 @@ fn every_key_comes_out_in_the_units_of_the_core() {
     let config = live(FULL);
     assert_eq!(config.control, Path::new("/run/symphony/tor1.sock"));
     let red = Some(Red { kmin_bytes: 20_000, kmax_bytes: 80_000, pmax: 0.2 });
-    let port = PortConfig { name: "p1".into(), rate_bps: Some(200_000_000), buffer_bytes: 1_000_000, red, pfc: None };
+    let port = PortConfig {
+        name: "p1".into(),
+        rate_bps: Some(200_000_000),
+        buffer_bytes: 1_000_000,
+        red,
+        pfc: None,
+        fault: None,
+    };
     assert_eq!(config.switch, SwitchConfig { buffer_bytes: 32 << 20, seed: 1, ports: vec![port] });
     assert_eq!(config.interfaces, ["sw-h1"]);
     assert_eq!(config.forward, ForwardConfig::Learning);
@@ -92,6 +99,27 @@ fn the_switch_name_alone_is_enough_and_the_defaults_are_those_of_the_full_exampl
     let shortest = live("[switch]\nname = 'x'");
     assert_eq!(shortest.control, Path::new("/run/symphony/x.sock"));
     assert!(shortest.switch.ports.is_empty() && shortest.jobs.is_empty());
+}
+
+#[test]
+fn faults_come_out_as_written_and_a_replay_has_none() {
+    let text = "[switch]\nname = 'x'\n[[port]]\nfault = { loss = 0.05, delay = '2ms', delay_jitter = '1ms', reorder = 0.1, direction = 'in' }\n[[port]]\nfault = {}\n[[port]]";
+    let config = live(text);
+    let faults: Vec<_> = config.switch.ports.iter().map(|port| port.fault).collect();
+    let first = Fault {
+        direction: Direction::In,
+        loss: 0.05,
+        delay_ns: 2_000_000,
+        delay_jitter_ns: 1_000_000,
+        reorder: 0.1,
+        ..Fault::default()
+    };
+    assert_eq!(faults, [Some(first), Some(Fault::default()), None]);
+    let printed = config.to_toml();
+    assert!(printed.contains("delay_jitter = \"1ms\"") && printed.contains("corrupt = 0.0"), "{printed}");
+    assert_eq!(live(&printed), config);
+    let replay = Config::parse(text, "t.toml", Purpose::Replay).expect("it is right");
+    assert!(replay.switch.ports.iter().all(|port| port.fault.is_none()));
 }
 
 #[test]
@@ -128,6 +156,19 @@ fn errors_name_the_place_the_key_the_value_and_the_cure() {
             format!("{switch}buffer = '1 MiB/s'"),
             "t.toml:3:10: switch.buffer: `1 MiB/s` is not a number of bytes; write",
         ),
+        (
+            format!("{switch}[[port]]\nfault = {{ loss = 5 }}"),
+            "t.toml:4:18: port[0].fault.loss: 5 is no probability; use 0 to 1",
+        ),
+        (
+            format!("{switch}[[port]]\nfault = {{ delay = '1ms', delay_jitter = '2ms' }}"),
+            "delay_jitter: 2ms is more than delay = 1ms; no packet comes before it was sent",
+        ),
+        (
+            format!("{switch}[[port]]\nfault = {{ reorder = 0.1 }}"),
+            "reorder: 0.1, but no packet is held back that another could overtake; give a delay",
+        ),
+        (format!("{switch}[[port]]\nfault = {{ los = 0.1 }}"), "did you mean `loss`?"),
         (
             format!("{switch}buffer = 5"),
             "t.toml:3:10: switch.buffer: invalid type: integer `5`, expected text with a unit",

@@ -18,7 +18,7 @@ fn aggregation(bytes: u32) -> Phv {
 
 /// 8 Gbit/s: one nanosecond a byte.
 fn port(rate_bps: Option<u64>) -> PortConfig {
-    PortConfig { name: "p".into(), rate_bps, buffer_bytes: 1_000_000, red: None, pfc: None }
+    PortConfig { name: "p".into(), rate_bps, buffer_bytes: 1_000_000, red: None, pfc: None, fault: None }
 }
 
 fn manager(ports: Vec<PortConfig>) -> TrafficManager<u32> {
@@ -108,7 +108,7 @@ fn data_and_aggregation_get_as_many_bytes_sent_while_both_wait_and_priority_goes
     for n in 100..900 {
         tm.enqueue(0, 0, &aggregation(100), n);
     }
-    let mut sent = |tm: &mut TrafficManager<u32>, bytes: u64| {
+    let sent = |tm: &mut TrafficManager<u32>, bytes: u64| {
         let (mut data, mut other) = (0, 0);
         while data + other < bytes {
             let packet = tm.dequeue(0, Nanos::MAX).expect("more waits");

@@ -15,6 +15,7 @@ fn switch() -> Switch<(Symphony, Forward), Vec<u8>> {
         buffer_bytes: 20_000,
         red: Some(Red { kmin_bytes: 1000, kmax_bytes: 5000, pmax: 0.5 }),
         pfc: None,
+        fault: None,
     };
     let config = SwitchConfig { buffer_bytes: 50_000, seed: 1, ports: vec![port; 4] };
     let mut symphony = Symphony::new(Parameters::default(), 64, 4);

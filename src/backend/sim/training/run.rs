@@ -74,6 +74,7 @@ impl<'a, L: Learner> Run<'a, L> {
             buffer_bytes: setup.buffer_bytes,
             red: None,
             pfc: None,
+            fault: None,
         };
         let cpu = PortConfig { rate_bps: None, ..front.clone() };
         let mut ports = vec![front; members];

@@ -206,6 +206,7 @@ impl Scenario {
             buffer_bytes: 8 << 20,
             red: None,
             pfc: None,
+            fault: None,
         };
         SwitchConfig { buffer_bytes: 32 << 20, seed, ports: (1..=self.hosts()).map(port).collect() }
     }

@@ -99,7 +99,8 @@ impl Net {
         let config = SereneConfig { address: SERVICE, mac: SERVICE_MAC, cpu_port: Some(CPU), incarnation: 77 };
         let mut serene = Serene::new(config);
         serene.add_job(job).expect("a sound job");
-        let port = PortConfig { name: "p".into(), rate_bps: None, buffer_bytes: 1 << 20, red: None, pfc: None };
+        let port =
+            PortConfig { name: "p".into(), rate_bps: None, buffer_bytes: 1 << 20, red: None, pfc: None, fault: None };
         let config = SwitchConfig { buffer_bytes: 1 << 22, seed: 1, ports: vec![port; usize::from(CPU) + 1] };
         let forward = Forward::new(&ForwardConfig::Learning, usize::from(CPU), 1);
         Net { switch: Switch::new(&config, (serene, forward)), now: 1_000_000_000, base: [0; 4] }

@@ -279,6 +279,7 @@ fn run<F: Function>(function: F, seed: u64) -> (Vec<(u32, Nanos, Ecn)>, Marks) {
         buffer_bytes: 200_000,
         red: Some(Red { kmin_bytes: 10_000, kmax_bytes: 80_000, pmax: 0.3 }),
         pfc: None,
+        fault: None,
     };
     let config = SwitchConfig { buffer_bytes: 1_000_000, seed, ports: vec![port("p0"), port("p1")] };
     let mut switch = Switch::new(&config, (function, ByAddress));

@@ -1,10 +1,15 @@
 //! What goes between the control plane and a running switch: [`Command`]s down, [`Snapshot`]s up. Applied between batches.
 
+mod aggregation;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+pub use aggregation::{AggregationSnapshot, MemberSnapshot, SampleSnapshot, SwapSnapshot};
+
 pub use crate::dataplane::{Conservation, Marks};
+use crate::functions::serene::{self, Strategy};
 pub use crate::functions::symphony::{FlowView as FlowSnapshot, JobView as JobSnapshot};
 use crate::functions::symphony::{Job, Parameters};
 
@@ -19,8 +24,32 @@ pub enum Command {
     EnableJob(u32, bool),
     /// Replaces Symphony's parameters.
     SetParameters(Parameters),
+    /// Takes an aggregation job in. Refused when its id is taken, or there is no service address.
+    LoadAggregation(Box<serene::Job>),
+    /// Forgets an aggregation job and its sums.
+    UnloadAggregation(u8),
+    /// Has an aggregation job go over to a strategy. Done when it is wanted; [`Command::Aggregation`] says when it is in force.
+    Swap {
+        /// The job.
+        job: u8,
+        /// The strategy.
+        strategy: Strategy,
+    },
+    /// Asks for the state of aggregation jobs alone.
+    Aggregation,
     /// Asks for a snapshot.
     Snapshot,
+}
+
+/// An answer to a command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// It is done.
+    Done,
+    /// To [`Command::Snapshot`].
+    Snapshot(Box<Snapshot>),
+    /// To [`Command::Aggregation`].
+    Aggregation(Vec<AggregationSnapshot>),
 }
 
 /// A command and where its answer goes.
@@ -29,7 +58,7 @@ pub struct Request {
     /// What is wished.
     pub command: Command,
     /// Takes one answer: `Err` says in a sentence why not.
-    pub reply: crossbeam::channel::Sender<Result<Option<Box<Snapshot>>, String>>,
+    pub reply: crossbeam::channel::Sender<Result<Reply, String>>,
 }
 
 /// One port's counters.
@@ -91,4 +120,6 @@ pub struct Snapshot {
     pub jobs: Vec<JobSnapshot>,
     /// Flows of jobs.
     pub flows: Vec<FlowSnapshot>,
+    /// Aggregation jobs.
+    pub aggregation: Vec<AggregationSnapshot>,
 }

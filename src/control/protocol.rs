@@ -6,10 +6,15 @@
 //! {"version":1,"command":"add_job","job":{"id":2,"ring":["10.0.2.1","10.0.2.2"]}}
 //! {"version":1,"command":"remove_job","id":2}
 //! {"version":1,"command":"enable_job","id":2,"enabled":false}
+//! {"version":1,"command":"aggregation"}
+//! {"version":1,"command":"load_aggregation","file":{"job":{"id":1,"members":["10.0.0.1:7001"],"segments":3},"policy":[]}}
+//! {"version":1,"command":"unload_aggregation","job":1}
+//! {"version":1,"command":"swap","job":1,"strategy":"ssp(3)"}
 //! ```
 //!
-//! An answer is `{"version":1,"ok":true,..}` with `"snapshot"` or `"symphony"` where one was asked for, or
-//! `{"version":1,"ok":false,"error":".."}`. Keys and units are those of the configuration file.
+//! An answer is `{"version":1,"ok":true,..}` with `"snapshot"`, `"symphony"` or `"aggregation"` where one was asked for, or
+//! `{"version":1,"ok":false,"error":".."}`. Keys and units are those of the configuration file and of job files. `swap` is
+//! answered when the strategy is wanted; `aggregation` tells when it is in force.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,7 +26,8 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::config::{JobTable, SymphonyTable};
-use crate::backend::live::Snapshot;
+use super::serene;
+use crate::backend::live::{AggregationSnapshot, Snapshot};
 
 /// The version spoken.
 pub const VERSION: u32 = 1;
@@ -69,6 +75,25 @@ pub enum Command {
         /// On or off.
         enabled: bool,
     },
+    /// The state of aggregation jobs, with their latest swaps.
+    Aggregation,
+    /// A new aggregation job.
+    LoadAggregation {
+        /// As in a job file.
+        file: serene::File,
+    },
+    /// The end of an aggregation job.
+    UnloadAggregation {
+        /// Its number.
+        job: u8,
+    },
+    /// Another strategy for an aggregation job.
+    Swap {
+        /// Its number.
+        job: u8,
+        /// As in the control language.
+        strategy: String,
+    },
 }
 
 /// An answer.
@@ -87,6 +112,9 @@ pub struct Answer {
     /// To [`Command::Set`]: what is in force now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub symphony: Option<SymphonyTable>,
+    /// To [`Command::Aggregation`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aggregation: Option<Vec<AggregationSnapshot>>,
 }
 
 /// Why a client has no answer.

@@ -19,7 +19,6 @@ use super::config::{ConfigError, Wrong};
 use crate::functions::serene::Job;
 
 pub use action::{STRATEGIES, parse_action, parse_strategy};
-pub use compile::fits;
 pub use condition::parse_condition;
 pub use cursor::SyntaxError;
 pub use file::{File, JobTable, PolicyTable, Rounds};

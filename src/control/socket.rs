@@ -19,7 +19,8 @@ use tracing::{debug, warn};
 
 use super::config::{Compiler, Config, Key, Purpose, SymphonyTable};
 use super::protocol::{Answer, Command, Request, Timed, VERSION, read_line};
-use crate::backend::live::{self, Snapshot};
+use super::serene;
+use crate::backend::live::{self, Reply};
 
 const MAX_CLIENTS: usize = 16;
 const MAX_LINE_BYTES: usize = 1 << 20;
@@ -208,9 +209,9 @@ impl Shared {
         if request.version != VERSION {
             return Err(format!("version {} is not spoken here; use version {VERSION}", request.version));
         }
-        let done = Answer { version: VERSION, ok: true, error: None, snapshot: None, symphony: None };
+        let done = Answer { ok: true, ..Answer::default() };
         match request.command {
-            Command::Snapshot => Ok(Answer { snapshot: self.forward(live::Command::Snapshot)?, ..done }),
+            Command::Snapshot => self.forward(live::Command::Snapshot),
             Command::Set { parameters } => {
                 let mut symphony = self.symphony.lock().unwrap_or_else(PoisonError::into_inner);
                 if !parameters.is_empty() {
@@ -226,31 +227,54 @@ impl Shared {
                     return Err("id: a job that is added at run time needs one; give a number that is free".into());
                 }
                 let job = self.compiler.job(&job, &Key::default()).map_err(|wrong| wrong.to_string())?;
-                self.forward(live::Command::AddJob(job)).map(|_| done)
+                self.forward(live::Command::AddJob(job))
             }
-            Command::RemoveJob { id } => self.forward(live::Command::RemoveJob(id)).map(|_| done),
-            Command::EnableJob { id, enabled } => self.forward(live::Command::EnableJob(id, enabled)).map(|_| done),
+            Command::RemoveJob { id } => self.forward(live::Command::RemoveJob(id)),
+            Command::EnableJob { id, enabled } => self.forward(live::Command::EnableJob(id, enabled)),
+            Command::Aggregation => self.forward(live::Command::Aggregation),
+            Command::LoadAggregation { file } => {
+                let job = serene::compile(&file).map_err(|wrong| wrong.to_string())?;
+                self.forward(live::Command::LoadAggregation(Box::new(job)))
+            }
+            Command::UnloadAggregation { job } => self.forward(live::Command::UnloadAggregation(job)),
+            Command::Swap { job, strategy } => {
+                let strategy = serene::parse_strategy(&strategy).map_err(|wrong| format!("{strategy:?}: {wrong}"))?;
+                self.forward(live::Command::Swap { job, strategy })
+            }
         }
     }
 
     /// Has the switch do it, and waits for its answer.
-    fn forward(&self, command: live::Command) -> Result<Option<Box<Snapshot>>, String> {
+    fn forward(&self, command: live::Command) -> Result<Answer, String> {
         let (reply, answer) = channel::bounded(1);
         let busy = |_| format!("the switch did not answer within {} s", SWITCH_TIME.as_secs());
         self.requests.send_timeout(live::Request { command, reply }, SWITCH_TIME).map_err(|error| match error {
             channel::SendTimeoutError::Timeout(_) => busy(()),
             channel::SendTimeoutError::Disconnected(_) => "the switch is stopping".into(),
         })?;
-        answer.recv_timeout(SWITCH_TIME).map_err(|error| match error {
+        let reply = answer.recv_timeout(SWITCH_TIME).map_err(|error| match error {
             channel::RecvTimeoutError::Timeout => busy(()),
             channel::RecvTimeoutError::Disconnected => "the switch is stopping".into(),
-        })?
+        })??;
+        let done = Answer { ok: true, ..Answer::default() };
+        Ok(match reply {
+            Reply::Done => done,
+            Reply::Snapshot(snapshot) => Answer { snapshot: Some(snapshot), ..done },
+            Reply::Aggregation(jobs) => Answer { aggregation: Some(jobs), ..done },
+        })
     }
 }
 
 impl Answer {
     fn refused(error: impl Into<String>) -> Self {
-        Answer { version: VERSION, ok: false, error: Some(error.into()), snapshot: None, symphony: None }
+        Answer { error: Some(error.into()), ..Answer::default() }
+    }
+}
+
+impl Default for Answer {
+    /// No, and nothing else.
+    fn default() -> Self {
+        Answer { version: VERSION, ok: false, error: None, snapshot: None, symphony: None, aggregation: None }
     }
 }
 

@@ -7,10 +7,9 @@ use super::MAX_PATH_MTU;
 use super::error::Error;
 use super::worker::Worker;
 use crate::backend::clock;
-use crate::backend::live::{Command, PortSnapshot, Snapshot};
+use crate::backend::live::{Command, PortSnapshot, Reply, Snapshot};
 use crate::backend::xdp::Stats;
 use crate::dataplane::{Nanos, PortId};
-use crate::functions::serene;
 use crate::functions::symphony::{CompiledJob, FlowView, Job, JobView, edges};
 
 impl Worker {
@@ -18,7 +17,7 @@ impl Worker {
     ///
     /// # Errors
     /// A sentence that says why not; then nothing has changed.
-    pub fn command(&mut self, command: Command, name: &str, since: Nanos) -> Result<Option<Box<Snapshot>>, String> {
+    pub fn command(&mut self, command: Command, name: &str, since: Nanos) -> Result<Reply, String> {
         let now = clock::now();
         match command {
             Command::AddJob(job) => self.add_job(&job, now)?,
@@ -38,9 +37,13 @@ impl Worker {
                 self.switch.functions_mut().0.set_parameters(parameters, now);
                 self.configure_jobs(now)?;
             }
-            Command::Snapshot => return Ok(Some(Box::new(self.snapshot(name, since)))),
+            Command::LoadAggregation(job) => self.load_job(&job)?,
+            Command::UnloadAggregation(id) => self.unload_job(id)?,
+            Command::Swap { job, strategy } => self.swap(job, strategy, now)?,
+            Command::Aggregation => return Ok(Reply::Aggregation(self.aggregation(now, since))),
+            Command::Snapshot => return Ok(Reply::Snapshot(Box::new(self.snapshot(name, since)))),
         }
-        Ok(None)
+        Ok(Reply::Done)
     }
 
     /// Adds a job to Symphony and to the kernel side, or to none.
@@ -60,14 +63,6 @@ impl Worker {
         })
     }
 
-    /// Takes an aggregation job in.
-    ///
-    /// # Errors
-    /// A sentence that says why not.
-    pub fn load_job(&mut self, job: &serene::Job) -> Result<(), String> {
-        self.controllers.load(job, &mut self.switch).map_err(|wrong| wrong.to_string())
-    }
-
     /// Forgets what has been silent for long. To be called every second or so.
     pub fn forget_old(&mut self, now: Nanos) {
         if let Err(error) = self.kernel.age(now) {
@@ -78,6 +73,7 @@ impl Worker {
 
     /// All that a user may look at.
     pub fn snapshot(&mut self, name: &str, since: Nanos) -> Snapshot {
+        let now = clock::now();
         let (jobs, flows) = self.jobs();
         let counters = self.switch.counters();
         let (conservation, marks) = (counters.conservation, counters.marks());
@@ -85,7 +81,7 @@ impl Worker {
         Snapshot {
             version: 1,
             name: name.to_owned(),
-            uptime_ns: clock::now().saturating_sub(since),
+            uptime_ns: now.saturating_sub(since),
             conservation,
             drops,
             marks,
@@ -93,6 +89,7 @@ impl Worker {
             ports: self.ports(),
             jobs,
             flows,
+            aggregation: self.aggregation(now, since),
         }
     }
 

@@ -3,11 +3,14 @@
 //! ```text
 //! umem    the frames and who owns each            socket   rings on that memory
 //! port    an interface, its socket, its state     worker   the loop         control   what is asked of it between batches
+//! aggregation  jobs that aggregate, asked and told           log_limit  how much of it is logged
 //! netdev  what the kernel says of interfaces      sleep    the clock, and waiting
 //! ```
 
+mod aggregation;
 mod control;
 mod error;
+mod log_limit;
 mod netdev;
 mod port;
 mod sleep;

@@ -14,6 +14,7 @@ use std::io;
 use std::time::Duration;
 
 use super::error::Error;
+use super::log_limit::LogLimit;
 use super::netdev::Netdev;
 use super::port::{Port, Readiness};
 use super::sleep::Sleeper;
@@ -52,6 +53,7 @@ pub struct Worker {
     pub(super) controllers: Controllers,
     /// When it wants to be called again.
     control_at: Nanos,
+    pub(super) log_limit: LogLimit,
     netdev: Netdev,
     sleeper: Sleeper,
     received: Vec<Frame>,
@@ -92,6 +94,7 @@ impl Worker {
             kernel,
             controllers,
             control_at: Nanos::MAX,
+            log_limit: LogLimit::default(),
             netdev,
             sleeper: Sleeper::default(),
             received: Vec::with_capacity(BATCH),
@@ -232,9 +235,7 @@ impl Worker {
     pub(super) fn control(&mut self, now: Nanos) {
         let next = self.controllers.drive(now, &mut self.switch, &mut self.pool, &mut NoTrace);
         self.control_at = next.unwrap_or(Nanos::MAX);
-        while let Some((job, event)) = self.controllers.pop_event() {
-            tracing::info!(job, "{event}");
-        }
+        self.log_events(now);
     }
 
     /// Drops what is due at a port whose peer takes nothing.

@@ -50,6 +50,11 @@ pub(super) fn config(file: File, purpose: Purpose) -> Result<Config, Wrong> {
             .name("control")
             .wrong(format!("the path has {length} bytes; Unix sockets take 1 to 90 here")));
     }
+    if file.serene.is_some() && file.ports.len() == MAX_PORTS {
+        let wrong =
+            format!("{MAX_PORTS} ports and [serene], which takes one for its control plane; leave one port out");
+        return Err(Key::new("port").index(MAX_PORTS - 1).wrong(wrong));
+    }
     let (ports, interfaces) = ports(&file.ports, purpose)?;
     let forward = forward(&file, &ports)?;
     let config = Config {

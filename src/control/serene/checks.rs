@@ -30,7 +30,7 @@ pub(super) fn refuse(job: &Job) -> Result<(), Wrong> {
         if !possible(&policy.when, job.members.len() as f64) {
             return Err(when.wrong(format!("`{}` can never hold; correct it, or leave the policy out", policy.when)));
         }
-        if let Some(first) = shadow(job, index, &strategies) {
+        if let Some(first) = shadow(job, index, &strategies, 0) {
             return Err(when.wrong(format!(
                 "never looked at: whenever `{}` holds, policy {} above holds too and acts first; put the narrower one first",
                 policy.when,
@@ -46,11 +46,16 @@ pub(super) fn warnings(job: &Job) -> Vec<Wrong> {
     let strategies = reachable(job);
     let mut warnings = Vec::new();
     for (index, policy) in job.policies.iter().enumerate() {
+        let key = Key::new("policy").index(index);
         if strategies.iter().any(|current| acts_in(policy, current)) {
+            let first = shadow(job, index, &strategies, u32::MAX);
+            warnings.extend(first.map(|first| {
+                let message = "holds only when policy {} above holds too: it acts only while that one cools down";
+                key.name("when").wrong(message.replace("{}", &(first + 1).to_string()))
+            }));
             continue;
         }
         let is_there = |strategy: &Strategy| policy.within.is_none_or(|within| within == strategy.name());
-        let key = Key::new("policy").index(index);
         warnings.push(match strategies.iter().find(|current| is_there(current)) {
             Some(current) => key.name("then").wrong(format!("{current} is what it acts under: it has no effect")),
             None => {
@@ -90,16 +95,17 @@ fn acts_in(policy: &Policy, current: &Strategy) -> bool {
     policy.within.is_none_or(|within| within == current.name()) && policy.then != Action::Swap(*current)
 }
 
-/// An earlier policy that always acts instead.
-fn shadow(job: &Job, index: usize, strategies: &[Strategy]) -> Option<usize> {
+/// An earlier policy that always acts instead, among those with at most such a cooldown: while they cool down, others have their
+/// turn.
+fn shadow(job: &Job, index: usize, strategies: &[Strategy], cooldown_rounds: u32) -> Option<usize> {
     let policy = &job.policies[index];
     let mut places = strategies.iter().filter(|current| acts_in(policy, current)).peekable();
     places.peek()?;
     let mut first = None;
     let shadowed = places.all(|current| {
-        let earlier = job.policies[..index].iter();
-        let found =
-            earlier.enumerate().find(|(_, other)| acts_in(other, current) && implies(&policy.when, &other.when));
+        let found = job.policies[..index].iter().enumerate().find(|(_, other)| {
+            other.cooldown_rounds <= cooldown_rounds && acts_in(other, current) && implies(&policy.when, &other.when)
+        });
         first = first.or(found.map(|(place, _)| place));
         found.is_some()
     });

@@ -10,7 +10,7 @@ use crate::control::config::{Key, Wrong, with_guess};
 use crate::control::units::Duration;
 use crate::dataplane::Nanos;
 use crate::functions::serene::controller::Action;
-use crate::functions::serene::{Job, Policy, Quorum, Strategy};
+use crate::functions::serene::{Job, JobError, Policy};
 
 const MAX_POLICIES: usize = 64;
 /// The longest time between two packets of a worker that waits: its retransmission timer at its slowest.
@@ -30,18 +30,19 @@ pub(super) fn job(file: &File) -> Result<Job, Wrong> {
         start: parse_strategy(&table.start).map_err(|error| key.name("start").at(error))?,
         policies: policies(&file.policies)?,
     };
-    // Its sentences begin with the key.
-    job.check().map_err(|error| match error.to_string().split_once(": ") {
-        Some((name, message)) => key.name(name).wrong(message),
-        None => key.wrong(error.to_string()),
+    job.check().map_err(|error| match (&error, error.to_string().split_once(": ")) {
+        (JobError::Quorum { .. }, _) => key.name("start").wrong(error.to_string()),
+        // The other sentences begin with the key.
+        (_, Some((name, message))) => key.name(name).wrong(message),
+        (_, None) => key.wrong(error.to_string()),
     })?;
-    fits(&job.start, &job).map_err(|wrong| key.name("start").wrong(wrong))?;
     for (index, policy) in job.policies.iter().enumerate() {
         let then = Key::new("policy").index(index).name("then");
+        let workers = job.members.len();
         match &policy.then {
-            Action::Swap(strategy) => fits(strategy, &job).map_err(|wrong| then.wrong(wrong))?,
-            Action::DropMember(Some(worker)) if usize::from(*worker) >= job.members.len() => {
-                return Err(then.wrong(format!("there is no worker {worker}; they are 0 to {}", job.members.len() - 1)));
+            Action::Swap(strategy) => strategy.check(workers).map_err(|error| then.wrong(error.to_string()))?,
+            Action::DropMember(Some(worker)) if usize::from(*worker) >= workers => {
+                return Err(then.wrong(format!("there is no worker {worker}; they are 0 to {}", workers - 1)));
             }
             _ => {}
         }
@@ -87,28 +88,6 @@ fn strategy_name(name: &str, key: &Key) -> Result<&'static str, Wrong> {
         let names = STRATEGIES.map(|(name, _)| format!("`{name}`")).join(", ");
         key.wrong(with_guess(&format!("unknown strategy `{name}`, expected one of {names}")))
     })
-}
-
-/// Whether a job's workers can follow a strategy.
-///
-/// # Errors
-/// A sentence that says why not.
-pub fn fits(strategy: &Strategy, job: &Job) -> Result<(), String> {
-    let workers = job.members.len();
-    let (name, quorum) = match strategy {
-        Strategy::Partial { k, .. } => ("k", k),
-        Strategy::Timed { kmin, .. } => ("kmin", kmin),
-        Strategy::Bsp | Strategy::Ssp { .. } | Strategy::Asp => return Ok(()),
-    };
-    match *quorum {
-        Quorum::Exactly(count) if usize::from(count) > workers => {
-            Err(format!("{name} = {count} of {workers} workers can never be in; use 1 to {workers}, n or n-1"))
-        }
-        Quorum::AllBut(out) if usize::from(out) >= workers => {
-            Err(format!("{name} = {quorum} leaves nobody of {workers} workers; use less"))
-        }
-        _ => Ok(()),
-    }
 }
 
 pub(super) fn too_short(silence: Duration) -> String {

@@ -307,15 +307,18 @@ fn what_is_wrong_in_a_job_file_is_told_with_file_line_and_column() {
 }
 
 #[test]
-fn policies_that_only_act_after_a_swap_by_hand_are_warned_of() {
+fn policies_that_seldom_or_never_act_are_warned_of() {
     let text = policies(
-        "[[policy]]\nin = 'ssp'\nwhen = 'lag_max > 3'\nthen = 'asp'\n\
+        "[[policy]]\nwhen = 'span > 9ms'\nthen = 'timed(30ms)'\ncooldown = '9 rounds'\n\
+         [[policy]]\nin = 'bsp'\nwhen = 'span > 20ms'\nthen = 'timed(9ms)'\n\
+         [[policy]]\nin = 'ssp'\nwhen = 'lag_max > 3'\nthen = 'asp'\n\
          [[policy]]\nin = 'bsp'\nwhen = 'lag_max > 3'\nthen = 'bsp'",
     );
     let warnings = JobFile::parse(&text, "job.toml").unwrap().warnings;
     insta::assert_snapshot!(warnings.join("\n"), @r"
-    job.toml:6:6: policy[0].in: neither `start` nor another policy leads to this strategy: it acts only after `ctl swap`
-    job.toml:12:8: policy[1].then: bsp is what it acts under: it has no effect
+    job.toml:11:8: policy[1].when: holds only when policy 1 above holds too: it acts only while that one cools down
+    job.toml:14:6: policy[2].in: neither `start` nor another policy leads to this strategy: it acts only after `ctl swap`
+    job.toml:20:8: policy[3].then: bsp is what it acts under: it has no effect
     ");
 }
 

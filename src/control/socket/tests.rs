@@ -5,6 +5,7 @@ use crossbeam::channel::Receiver;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::backend::live::Snapshot;
 use crate::control::protocol::{AskError, ask};
 
 /// A control socket in a directory of its own, and the switch's end of the channel.
@@ -36,10 +37,15 @@ fn obedient(receiver: Receiver<live::Request>) -> Receiver<live::Command> {
     let (told, commands) = channel::unbounded();
     thread::spawn(move || {
         for request in receiver {
-            let snapshot = (request.command == live::Command::Snapshot)
-                .then(|| Box::new(Snapshot { version: 1, name: "s".into(), ..Snapshot::default() }));
+            let reply = match request.command {
+                live::Command::Snapshot => {
+                    Reply::Snapshot(Box::new(Snapshot { version: 1, name: "s".into(), ..Snapshot::default() }))
+                }
+                live::Command::Aggregation => Reply::Aggregation(Vec::new()),
+                _ => Reply::Done,
+            };
             let _ = told.send(request.command);
-            let _ = request.reply.send(Ok(snapshot));
+            let _ = request.reply.send(Ok(reply));
         }
     });
     commands
@@ -85,6 +91,21 @@ fn commands_reach_the_switch_compiled_and_answers_come_back() {
     assert_eq!(commands.recv(), Ok(live::Command::EnableJob(7, false)));
     ask(fixture.path(), Command::RemoveJob { id: 7 }).unwrap();
     assert_eq!(commands.recv(), Ok(live::Command::RemoveJob(7)));
+
+    assert_eq!(ask(fixture.path(), Command::Aggregation).unwrap()["aggregation"], json!([]));
+    assert_eq!(commands.recv(), Ok(live::Command::Aggregation));
+    let file = json!({ "job": { "id": 3, "members": ["10.0.0.1:7001"], "segments": 2 } });
+    let file = serde_json::from_value(file).unwrap();
+    ask(fixture.path(), Command::LoadAggregation { file }).unwrap();
+    let Ok(live::Command::LoadAggregation(job)) = commands.recv() else { panic!("a job is loaded") };
+    assert_eq!((job.id, job.lanes), (3, 256));
+    ask(fixture.path(), Command::Swap { job: 3, strategy: "ssp(3)".into() }).unwrap();
+    let strategy = crate::functions::serene::Strategy::Ssp { slack: 3 };
+    assert_eq!(commands.recv(), Ok(live::Command::Swap { job: 3, strategy }));
+    let refused = ask(fixture.path(), Command::Swap { job: 3, strategy: "ssp(30)".into() }).unwrap_err().to_string();
+    assert!(refused.starts_with("\"ssp(30)\": a slack of 30 rounds; use 1 to 15"), "{refused}");
+    ask(fixture.path(), Command::UnloadAggregation { job: 3 }).unwrap();
+    assert_eq!(commands.recv(), Ok(live::Command::UnloadAggregation(3)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::SocketAddrV4;
 
 use super::Policy;
-use super::strategy::{MAX_SLACK, Strategy};
+use super::strategy::{MAX_SLACK, Quorum, Strategy};
 use crate::wire::aggregation::{LANE_GROUP, MAX_LANES, MAX_WORKERS};
 
 /// Most segments of one job: 65,536 of 352 lanes are 23 million parameters, and 185 MB of registers.
@@ -49,6 +49,16 @@ pub enum JobError {
     /// One more would alias in the switch's rings.
     #[error("ssp({0}): the switch keeps 16 rounds apart, so give 1 to {MAX_SLACK} rounds of slack")]
     Slack(u8),
+    /// Nobody, or more than there are.
+    #[error("{name} = {quorum} can never be in of {members} workers; use 1 to {members}, n or n-1")]
+    Quorum {
+        /// The argument.
+        name: &'static str,
+        /// What it is.
+        quorum: Quorum,
+        /// The job's members.
+        members: usize,
+    },
     /// The id is another job's.
     #[error("id: job {0} is there already; remove it or take another number")]
     Exists(u8),
@@ -77,14 +87,32 @@ impl Job {
         if self.scale_log2 > 30 {
             return Err(JobError::Scale(self.scale_log2));
         }
-        match self.start {
-            Strategy::Ssp { slack } if slack == 0 || slack > MAX_SLACK => Err(JobError::Slack(slack)),
-            _ => Ok(()),
-        }
+        self.start.check(self.members.len())
     }
 
     /// A bit for each member.
     pub fn all_members(&self) -> u32 {
         u32::MAX.checked_shr(32u32.saturating_sub(self.members.len() as u32)).unwrap_or(0)
+    }
+}
+
+impl Strategy {
+    /// Whether so many workers can follow it.
+    ///
+    /// # Errors
+    /// [`JobError::Slack`], [`JobError::Quorum`].
+    pub fn check(&self, members: usize) -> Result<(), JobError> {
+        let (name, quorum) = match *self {
+            Strategy::Ssp { slack } if slack == 0 || slack > MAX_SLACK => return Err(JobError::Slack(slack)),
+            Strategy::Partial { k, .. } => ("k", k),
+            Strategy::Timed { kmin, .. } => ("kmin", kmin),
+            Strategy::Bsp | Strategy::Ssp { .. } | Strategy::Asp => return Ok(()),
+        };
+        let possible = match quorum {
+            Quorum::Exactly(count) => (1..=members).contains(&count.into()),
+            Quorum::AllBut(count) => usize::from(count) < members,
+            Quorum::PerMille(share) => (1..=1000).contains(&share),
+        };
+        if possible { Ok(()) } else { Err(JobError::Quorum { name, quorum, members }) }
     }
 }

@@ -92,10 +92,14 @@ impl JobState {
             return Ok(Verdict::Consume);
         }
         // An earlier process of this worker may have been further ahead; those labels are used up. Not beyond what the
-        // base guard lets pass, though: what it had pushed there waits for its answer.
+        // base guard lets pass, though, nor beyond the boundary of a swap: what it had pushed there waits for its answer.
         let unused = match rule.visibility {
             Visibility::Deferred => 0,
-            Visibility::Immediate => clock.saturating_add(1).min(open.saturating_add(rule.slack)),
+            Visibility::Immediate => {
+                let furthest = (frontier + 1).saturating_add(rule.slack);
+                let boundary = generation.armed.map(|armed| armed.boundary).filter(|boundary| *boundary > open);
+                clock.saturating_add(1).min(furthest).min(boundary.unwrap_or(u32::MAX))
+            }
         };
         let next_round = open.max(unused).max(first);
         let next = self.rule(cx, &generation, next_round);

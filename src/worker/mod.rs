@@ -6,8 +6,9 @@
 //! `backend::aggregation`, over a model of a network in tests. No packet is stored and nothing is allocated per packet: a
 //! packet that must be sent again is written again from the vector.
 //!
-//! What it owes the switch: a contribution is the same in every copy of its packet; it never contributes twice to a round,
-//! nor moves a contribution whose fate it does not know into another one.
+//! What it owes the switch: a contribution is the same in every copy of its packet, which differ by flag, time and the
+//! frontier that the worker has learnt of meanwhile; it never contributes twice to a round, nor moves a contribution whose
+//! fate it does not know into another one.
 
 mod config;
 mod counters;

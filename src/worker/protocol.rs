@@ -71,8 +71,10 @@ pub struct Worker {
     round: u32,
     /// Greatest frontier seen of each segment.
     frontiers: Vec<u32>,
-    /// The least of `frontiers` when the round began.
+    /// The least of `frontiers`.
     base: u32,
+    /// Segments whose frontier is `base`.
+    at_base: u32,
     /// Least, or by mutation greatest, `next_round` among the answers of this exchange.
     next_round: Option<u32>,
     norm: u8,
@@ -102,6 +104,7 @@ impl Worker {
             round: 0,
             frontiers: vec![0; config.segments as usize],
             base: 0,
+            at_base: config.segments,
             next_round: None,
             norm: 1,
             rule_version: 0,
@@ -288,7 +291,6 @@ impl Worker {
             return;
         }
         if self.take(now, packet) && self.transfer.open() == 0 {
-            self.base = self.base.max(self.least_frontier());
             self.advance(self.base + 1);
             if self.phase != Phase::Over {
                 self.phase = Phase::Ready;
@@ -299,7 +301,9 @@ impl Worker {
 
     fn on_result(&mut self, now: Nanos, packet: &Packet<&[u8]>) {
         let segment = packet.segment();
-        if packet.round() != self.round || !self.transfer.awaits(segment) {
+        let decides =
+            self.is_included(packet) || packet.flags().contains(Flags::LATE) || packet.flags().contains(Flags::OLD);
+        if packet.round() != self.round || !decides || !self.transfer.awaits(segment) {
             self.counters.stale += 1;
             // Another worker's answer. Where the segment has moved on, there is one for us too.
             if self.raise_frontier(segment, packet.frontier()) {
@@ -316,13 +320,17 @@ impl Worker {
         }
     }
 
+    fn is_included(&self, packet: &Packet<&[u8]>) -> bool {
+        packet.included() & 1 << self.config.worker != 0
+    }
+
     /// Whether the contribution is in, is to be pushed again, or is gone: as the answer says, whatever the worker believes.
     fn settle(&mut self, packet: &Packet<&[u8]>) {
         let flags = packet.flags();
         self.report.closed += u32::from(flags.contains(Flags::CLOSED));
         if flags.contains(Flags::OLD) {
             self.report.forgotten += 1;
-        } else if packet.included() & 1 << self.config.worker != 0 {
+        } else if self.is_included(packet) {
             self.report.included += 1;
         } else {
             self.report.late += 1;
@@ -356,12 +364,13 @@ impl Worker {
         let Some(known) = self.frontiers.get_mut(segment as usize).filter(|known| **known < frontier) else {
             return false;
         };
-        *known = frontier;
+        let was_least = std::mem::replace(known, frontier) == self.base;
+        self.at_base -= u32::from(was_least);
+        if self.at_base == 0 {
+            self.base = self.frontiers.iter().copied().min().unwrap_or(0);
+            self.at_base = self.frontiers.iter().filter(|frontier| **frontier == self.base).count() as u32;
+        }
         true
-    }
-
-    fn least_frontier(&self) -> u32 {
-        self.frontiers.iter().copied().min().unwrap_or(0)
     }
 
     /// The worker goes on by the least `next_round`: a segment whose earlier round is still open must see that round first.
@@ -387,7 +396,6 @@ impl Worker {
     }
 
     fn finish(&mut self, now: Nanos) {
-        self.base = self.base.max(self.least_frontier());
         self.advance(self.round + 1);
         if self.phase == Phase::Over {
             return;

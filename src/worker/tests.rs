@@ -245,6 +245,7 @@ fn an_answer_to_another_round_is_a_hint_where_the_segment_has_moved_on() {
     bench.now += MS;
     bench.answer(&push, 1, 0b11, |a| Repr { round: 4, frontier: 4, ..a });
     assert_eq!(bench.worker.next_timeout(), Some(push.ts_us as Nanos * 1000 + 5 * MS), "a copy of what it knew");
+    bench.answer(&push, 1, 0b11, |a| Repr { flags: Flags::MCAST, ..a });
     bench.answer(&push, 1, 0b11, |a| Repr { round: 6, frontier: 6, ..a });
     assert_eq!(bench.worker.poll_event(), None, "what became of its own contribution is not told yet");
     bench.now += MS;

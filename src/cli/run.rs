@@ -95,7 +95,11 @@ pub fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// A number of seconds, for clap.
+///
+/// # Errors
+/// Not one, or longer than a clock can hold.
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_string())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }

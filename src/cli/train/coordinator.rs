@@ -38,7 +38,7 @@ pub struct Limits {
 /// What came of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// By rank.
+    /// In the order of the orders.
     pub workers: Vec<WorkerRecord>,
     /// Evaluations in the order of time.
     pub accuracy: Vec<Point>,
@@ -61,7 +61,8 @@ pub struct WorkerRecord {
 /// What keeps a worker from going on, or from starting.
 pub fn run(orders: &[Order], limits: Limits, stop: &AtomicBool, watch: &mut dyn FnMut(&Record)) -> Result<Record> {
     let (tell, told) = channel::unbounded();
-    let workers = orders.iter().map(|order| Worker::spawn(order, tell.clone())).collect::<Result<Vec<_>>>()?;
+    let spawn = |(index, order)| Worker::spawn(index, order, tell.clone());
+    let workers = orders.iter().enumerate().map(spawn).collect::<Result<Vec<_>>>()?;
     drop(tell);
     let mut run = Run {
         record: Record { workers: vec![WorkerRecord::default(); orders.len()], ..Record::default() },
@@ -96,7 +97,7 @@ impl Run {
         while missing > 0 {
             match self.next(until)? {
                 Some((_, Message::Joined)) => missing -= 1,
-                Some((worker, _)) => bail!("worker {worker} began before it was told to"),
+                Some((worker, _)) => bail!("worker {} began before it was told to", self.rank(worker)),
                 None if stop.load(Ordering::Relaxed) => bail!("interrupted"),
                 None if Instant::now() >= until => bail!("{missing} workers have not joined within {JOIN_LIMIT:?}"),
                 None => {}
@@ -127,17 +128,17 @@ impl Run {
     /// Waits for what the workers still have to say.
     fn finish(&mut self) -> Result<()> {
         let until = Instant::now() + STOP_LIMIT;
-        while let Some(rank) = self.record.workers.iter().position(|worker| worker.summary.is_none()) {
+        while let Some(worker) = self.record.workers.iter().position(|worker| worker.summary.is_none()) {
             match self.next(until)? {
                 Some((worker, message)) => self.keep(worker, message),
-                None => bail!("worker {rank} was told to stop and has not within {STOP_LIMIT:?}"),
+                None => bail!("worker {} was told to stop and has not within {STOP_LIMIT:?}", self.rank(worker)),
             }
         }
         Ok(())
     }
 
-    fn keep(&mut self, rank: usize, message: Message) {
-        let Some(worker) = self.record.workers.get_mut(rank) else { return };
+    fn keep(&mut self, worker: usize, message: Message) {
+        let Some(worker) = self.record.workers.get_mut(worker) else { return };
         match message {
             Message::Round(round) => worker.rounds.push(round),
             Message::Accuracy { at_ns, accuracy } => self.record.accuracy.push(Point { at_ns, accuracy }),
@@ -150,14 +151,19 @@ impl Run {
     fn next(&self, until: Instant) -> Result<Option<(usize, Message)>> {
         loop {
             match self.told.recv_deadline(until) {
-                Ok((worker, Told::Message(Message::Failed(error)))) => bail!("worker {worker}: {error}"),
+                Ok((worker, Told::Message(Message::Failed(error)))) => bail!("worker {}: {error}", self.rank(worker)),
                 Ok((worker, Told::Message(message))) => return Ok(Some((worker, message))),
                 Ok((worker, Told::Gone)) if self.has_left(worker) => {}
-                Ok((worker, Told::Gone)) => bail!("worker {worker} ended without a word"),
+                Ok((worker, Told::Gone)) => bail!("worker {} ended without a word", self.rank(worker)),
                 // Disconnected: all are gone.
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(None),
             }
         }
+    }
+
+    /// Of the worker at a place in the record.
+    fn rank(&self, worker: usize) -> u8 {
+        self.workers.get(worker).map_or(0, |worker| worker.rank)
     }
 
     fn has_left(&self, worker: usize) -> bool {
@@ -173,12 +179,13 @@ impl Run {
 
 /// A worker process. Dropping it ends the process.
 struct Worker {
+    rank: u8,
     process: Child,
     input: ChildStdin,
 }
 
 impl Worker {
-    fn spawn(order: &Order, tell: Sender<(usize, Told)>) -> Result<Self> {
+    fn spawn(index: usize, order: &Order, tell: Sender<(usize, Told)>) -> Result<Self> {
         let command = std::env::current_exe().context("cannot find the symphony command")?;
         let mut process = Process::new(command)
             .args(["train", "--ordered"])
@@ -189,16 +196,15 @@ impl Worker {
             .context("cannot start a worker process")?;
         let input = process.stdin.take().context("the worker has no standard input")?;
         let output = process.stdout.take().context("the worker has no standard output")?;
-        let mut worker = Worker { process, input };
+        let mut worker = Worker { rank: order.worker, process, input };
         worker.send(&order)?;
-        let rank = usize::from(order.worker);
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let message = serde_json::from_str(&line)
                     .unwrap_or_else(|error| Message::Failed(format!("said what is no message ({error}): {line}")));
-                let _ = tell.send((rank, Told::Message(message))); // nobody listens once the run has failed
+                let _ = tell.send((index, Told::Message(message))); // nobody listens once the run has failed
             }
-            let _ = tell.send((rank, Told::Gone));
+            let _ = tell.send((index, Told::Gone));
         });
         Ok(worker)
     }

@@ -1,7 +1,5 @@
 //! What a run's record says: waiting, progress, and whether the machine could keep the schedule.
 
-use std::collections::BTreeMap;
-
 use super::coordinator::{Record, WorkerRecord};
 use super::order::Round;
 use crate::dataplane::Nanos;
@@ -76,12 +74,19 @@ impl Record {
         })
     }
 
-    /// Rounds by the version of the rule that they were pushed under, on the worker that has the most.
-    pub fn rounds_by_rule(&self) -> BTreeMap<u16, usize> {
-        let Some(worker) = self.workers.iter().max_by_key(|worker| worker.rounds.len()) else { return BTreeMap::new() };
-        let mut count = BTreeMap::new();
-        worker.rounds.iter().for_each(|round| *count.entry(round.rule_version).or_default() += 1);
-        count
+    /// Where a run is, in a line, on the worker that evaluates: the last one.
+    pub fn now(&self) -> String {
+        let Some([.., before, last]) = self.workers.last().map(|worker| worker.rounds.as_slice()) else {
+            return "waiting for the first rounds".into();
+        };
+        let accuracy = self.accuracy.last().map_or("-".into(), |point| format!("{:.1} %", 100.0 * point.accuracy));
+        format!(
+            "round {} took {:.1} ms, {:.1} of them waiting; rule {}; accuracy {accuracy}",
+            last.round,
+            last.done_ns.saturating_sub(before.done_ns) as f64 / 1e6,
+            last.wait_ns as f64 / 1e6,
+            last.rule_version
+        )
     }
 
     /// The share of `padding_ns` by which computation ends late at the 99th percentile of all rounds.

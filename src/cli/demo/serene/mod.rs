@@ -20,7 +20,6 @@ use self::scenario::{Arm, GATE_ROUNDS, Pattern, Scenario};
 use super::lab::Lab;
 use crate::cli::progress;
 use crate::cli::train::baseline::Baseline;
-use crate::cli::train::coordinator::Record;
 use crate::cli::train::data::{Data, Source};
 use crate::cli::train::measure::SMOOTHING;
 use crate::control::units::Duration;
@@ -196,7 +195,7 @@ impl Demo<'_> {
         let label = format!("{} (seed {})", arm.name(), task.seed);
         let result = self.live.run(arm, task, target, &mut |record| {
             if !progress.is_hidden() {
-                progress.set_message(format!("{label}: {}", now(record)));
+                progress.set_message(format!("{label}: {}", record.now()));
             }
         })?;
         if self.live.stop.load(Ordering::Relaxed) {
@@ -205,18 +204,6 @@ impl Demo<'_> {
         progress.inc(1);
         Ok(result)
     }
-}
-
-/// Where a run is.
-fn now(record: &Record) -> String {
-    let last = record.workers.last().and_then(|worker| worker.rounds.last()).copied().unwrap_or_default();
-    let accuracy = record.accuracy.last().map_or("-".into(), |point| format!("{:.1} %", 100.0 * point.accuracy));
-    format!(
-        "round {}, rule {}, waited {:.1} ms, accuracy {accuracy}",
-        last.round,
-        last.rule_version,
-        last.wait_ns as f64 / 1e6
-    )
 }
 
 fn draw(path: &Path, scenario: &Scenario, target: f64, runs: &BTreeMap<Arm, Vec<RunResult>>) -> Result<()> {

@@ -8,6 +8,7 @@ use crate::backend::afxdp::Aggregation;
 use crate::cli::demo::lab::Lab;
 use crate::cli::train::data::{Data, Source};
 use crate::cli::train::order::{Order, Task};
+use crate::cli::train::patterns;
 use crate::control::serene::JobFile;
 use crate::dataplane::{MacAddress, Nanos, PortConfig, SwitchConfig};
 use crate::training::Stragglers;
@@ -27,12 +28,6 @@ const HIDDEN: usize = 32;
 /// Samples of a worker's minibatch, and learning rate: with four workers, those of the published Serene experiments.
 const BATCH: usize = 64;
 const LEARNING_RATE: f32 = 0.04;
-/// The phase: worker 0 takes four times as long in the middle half of the run.
-const PHASE_FACTOR: f64 = 4.0;
-/// A persistent straggler takes three times as long.
-const PERSISTENT_FACTOR: f64 = 3.0;
-/// A pause is so long.
-const PAUSE_NS: Nanos = 5_000_000_000;
 /// Rounds of the gate before any timing.
 pub const GATE_ROUNDS: u32 = 100;
 /// How often the model is evaluated.
@@ -147,9 +142,9 @@ impl Scenario {
         match self.pattern {
             Pattern::None => Stragglers::None,
             Pattern::Transient => Stragglers::SERENE,
-            Pattern::Persistent => Stragglers::Persistent { factor: PERSISTENT_FACTOR },
-            Pattern::Phase => Stragglers::Phase { factor: PHASE_FACTOR, from_ns: quarter, to_ns: 3 * quarter },
-            Pattern::Pause => Stragglers::Pause { from_ns: quarter, for_ns: PAUSE_NS },
+            Pattern::Persistent => patterns::PERSISTENT,
+            Pattern::Phase => patterns::phase(quarter, 3 * quarter),
+            Pattern::Pause => patterns::pause(quarter),
         }
     }
 

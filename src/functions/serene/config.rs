@@ -7,7 +7,8 @@ use crate::dataplane::{MacAddress, PortId};
 /// The aggregation service of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SereneConfig {
-    /// Where workers send to; unspecified (0.0.0.0): no service. Must be in their subnet, or routed to them: the switch answers ARP requests for it.
+    /// Where workers send to; unspecified (0.0.0.0): no service. Must be in their subnet, or routed to them: the switch
+    /// answers ARP requests for it.
     pub address: Ipv4Addr,
     /// The Ethernet address that goes with it.
     pub mac: MacAddress,

@@ -101,7 +101,8 @@ impl JobState {
                 clock.saturating_add(1).min(furthest).min(boundary.unwrap_or(u32::MAX))
             }
         };
-        let next_round = open.max(unused).max(first);
+        let boundary = generation.armed.map_or(u32::MAX, |armed| armed.boundary.max(open));
+        let next_round = open.max(unused).min(boundary).max(first);
         let next = self.rule(cx, &generation, next_round);
         let answered = Repr { round: frontier, ..request.header };
         let header = Repr {

@@ -72,7 +72,6 @@ pub struct Serene {
     address: IpAddress,
     /// By number on the wire.
     jobs: Box<[Option<Box<JobState>>]>,
-    job_count: usize,
     jobs_ever: u32,
     digests: Digests,
 }
@@ -84,7 +83,6 @@ impl Serene {
             config,
             address: config.address.to_ipv6_mapped().octets(),
             jobs: (0..=u8::MAX).map(|_| None).collect(),
-            job_count: 0,
             jobs_ever: 0,
             digests: Digests::new(DIGESTS),
         }
@@ -108,15 +106,12 @@ impl Serene {
         let incarnation = self.config.incarnation.wrapping_add(self.jobs_ever);
         *place = Some(Box::new(JobState::new(job, incarnation)));
         self.jobs_ever = self.jobs_ever.wrapping_add(1);
-        self.job_count += 1;
         Ok(())
     }
 
     /// Forgets a job with all its sums. Says whether it was there.
     pub fn remove_job(&mut self, id: u8) -> bool {
-        let removed = self.jobs[usize::from(id)].take().is_some();
-        self.job_count -= usize::from(removed);
-        removed
+        self.jobs[usize::from(id)].take().is_some()
     }
 
     /// Writes an entry of the rule table. `bank` is 0 or 1; that in force is not to be changed but for its members, by those

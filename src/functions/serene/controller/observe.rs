@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn rounds_before_a_restart_are_not_looked_at_and_the_window_is_bounded() {
         let (mut observer, rule) = (Observer::default(), rule(Strategy::Bsp));
-        let mut run = |observer: &mut Observer, round| {
+        let run = |observer: &mut Observer, round| {
             let released = DigestKind::Released { included: 1, closed: false };
             observer.observe(&digest(0, round, u64::from(round), released), &rule, 1)
         };

@@ -1,14 +1,19 @@
 //! The function behind the real switch: frames in, frames out.
 
 mod answers;
+mod beside;
+mod guards;
+mod random;
 mod strategies;
+mod swaps;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use super::controller::{Command, Controller};
 use super::*;
 use crate::dataplane::{HeapFrames, NoTrace, PortConfig, Switch, SwitchConfig};
 use crate::functions::forward::{Forward, ForwardConfig};
-use crate::wire::aggregation::{Control, Flags, Packet, Repr};
+use crate::wire::aggregation::{Align, Code, Control, Flags, Packet, Repr};
 use crate::wire::{ethernet, ipv4, udp};
 
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
@@ -229,6 +234,78 @@ impl Net {
     /// PUSH to segment 0 that is to have no answer.
     fn park(&mut self, worker: u8, round: u32, value: i32) {
         assert_eq!(self.push(worker, 0, round, value), []);
+    }
+
+    /// A controller's frame.
+    fn control(&self, kind: Type, swap_id: u32, boundary: u32) -> Vec<u8> {
+        let (align, code) = (Align::Jump, Code::Done);
+        let control = Control { swap_id, boundary, from_version: 1, to_version: 2, align, code };
+        request::control_frame(SERVICE, SERVICE_MAC, &Repr::new(kind, JOB), &control)
+    }
+
+    /// A controller's request: how it fared, the highest round pushed so far, and the boundary.
+    fn ask_switch(&mut self, kind: Type, swap_id: u32, boundary: u32) -> (Code, u32, u32) {
+        let bytes = self.control(kind, swap_id, boundary);
+        let out = self.send(CPU, bytes);
+        assert_eq!((out.len(), out[0].port, out[0].header.kind), (1, CPU, Type::ArmResponse));
+        assert_eq!(out[0].header.norm, kind as u8);
+        let control = out[0].control.expect("a body");
+        assert_eq!(control.swap_id, swap_id);
+        (control.code, out[0].header.round, control.boundary)
+    }
+
+    /// CLOSE.
+    fn close(&mut self, segment: u32, round: u32, required: u32, at_least: u8) -> Vec<Out> {
+        let mut bytes = self.control(Type::Close, 0, 0);
+        let header =
+            Repr { segment, round, norm: at_least, incarnation_or_included: required, ..Repr::new(Type::Close, JOB) };
+        header.emit(&mut bytes[PAYLOAD_AT..]).expect("fits");
+        self.send(CPU, bytes)
+    }
+
+    /// Arms a swap to a strategy of all members.
+    fn arm(&mut self, swap_id: u32, boundary: u32, strategy: Strategy) -> (Code, u32, u32) {
+        let view = self.view();
+        let bank = 1 - self.bank();
+        let rule = strategy.compile(view.rule.members, view.rule.version + 1, view.rule.visibility);
+        self.serene().set_rule(JOB, bank, rule);
+        self.ask_switch(Type::Arm, swap_id, boundary)
+    }
+
+    fn bank(&mut self) -> usize {
+        self.serene().jobs[usize::from(JOB)].as_ref().expect("it is there").boundary.peek().bank
+    }
+
+    /// Lets the controller do its work until it has none left; `copies` says how often each control packet, and each answer
+    /// to one, gets through. Returns what went to workers.
+    fn run_controller(&mut self, controller: &mut Controller, mut copies: impl FnMut() -> usize) -> Vec<Out> {
+        let (mut to_workers, mut commands) = (Vec::new(), Vec::new());
+        loop {
+            while let Some(digest) = self.serene().pop_digest() {
+                controller.handle_digest(self.now, &digest);
+            }
+            controller.poll(self.now, &mut commands);
+            if commands.is_empty() {
+                return to_workers;
+            }
+            for command in commands.drain(..) {
+                match command {
+                    Command::Rule { job, bank, rule } => self.serene().set_rule(job, bank, rule),
+                    Command::Regroup { .. } => self.regroup(),
+                    Command::Inject(frame) => {
+                        for _ in 0..copies() {
+                            for (port, bytes) in self.raw(CPU, frame.clone()) {
+                                if port == CPU {
+                                    (0..copies()).for_each(|_| controller.handle_packet(self.now, &bytes));
+                                } else {
+                                    to_workers.push(self.read(port, &bytes));
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
 
     fn sum(&self) -> Vec<i32> {

@@ -101,8 +101,7 @@ impl JobState {
                 clock.saturating_add(1).min(furthest).min(boundary.unwrap_or(u32::MAX))
             }
         };
-        let boundary = generation.armed.map_or(u32::MAX, |armed| armed.boundary.max(open));
-        let next_round = open.max(unused).min(boundary).max(first);
+        let next_round = open.max(unused).max(first);
         let next = self.rule(cx, &generation, next_round);
         let answered = Repr { round: frontier, ..request.header };
         let header = Repr {

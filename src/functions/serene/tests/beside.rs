@@ -22,7 +22,8 @@ fn symphony_job() -> symphony::Job {
 }
 
 fn switch() -> Switch3 {
-    let port = PortConfig { name: "p".into(), rate_bps: None, buffer_bytes: 1 << 20, red: None, pfc: None };
+    let port =
+        PortConfig { name: "p".into(), rate_bps: None, buffer_bytes: 1 << 20, red: None, pfc: None, fault: None };
     let config = SwitchConfig { buffer_bytes: 1 << 22, seed: 1, ports: vec![port; usize::from(CPU) + 1] };
     let mut symphony = Symphony::new(Parameters { policy: Policy::OwnerMin, ..Parameters::reference() }, 64, 8);
     symphony.add_job(&symphony_job(), 0).expect("a sound job");

@@ -13,6 +13,7 @@ pub mod measure;
 pub mod order;
 pub mod patterns;
 mod report;
+pub mod simulated;
 mod worker;
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::Error;
 use crate::dataplane::{Conservation, Nanos};
 use crate::functions::serene::Job;
 use crate::functions::serene::controller::SwapRecord;
-use crate::worker::Report;
+use crate::worker::{Report, Worker};
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -35,12 +35,22 @@ pub struct Setup {
 
 /// What a worker computes, and how long it takes.
 pub trait Learner {
-    /// Writes the next contribution into `step`: before division by `norm` it is minus learning rate times gradient, at the
-    /// model that has moved by `delta` since the start. Returns how long that takes.
-    fn step(&mut self, now: Nanos, round: u32, norm: u8, delta: &[f32], step: &mut [f32]) -> Nanos;
+    /// Writes the next contribution into `step`: minus learning rate times gradient. Returns how long that takes.
+    fn step(&mut self, now: Nanos, worker: &Worker, step: &mut [f32]) -> Nanos;
 
-    /// A round of the worker's is over. `false`: it stops here.
-    fn after(&mut self, now: Nanos, report: &Report) -> bool;
+    /// A round of the worker's is over; the worker knows the sum of all.
+    fn after(&mut self, now: Nanos, worker: &Worker, report: &Report) -> Flow;
+}
+
+/// What is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// The next round.
+    Continue,
+    /// Nothing, for this worker. It does not say so to anybody.
+    Stop,
+    /// Nothing, for all.
+    End,
 }
 
 /// What one run found.
@@ -84,7 +94,7 @@ impl WorkerResults {
     }
 }
 
-/// Runs a setup until every learner has enough, or to the limit. Gives the learners back.
+/// Runs a setup until one learner ends it, every one has stopped, or to the limit. Gives the learners back.
 ///
 /// # Errors
 /// What makes no sense in it.

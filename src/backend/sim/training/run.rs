@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{Learner, Results, Setup, WorkerResults, error};
+use super::{Flow, Learner, Results, Setup, WorkerResults, error};
 use crate::backend::controllers::Controllers;
 use crate::backend::sim::Error;
 use crate::dataplane::{HeapFrames, Nanos, NoTrace, PortConfig, PortId, Switch, SwitchConfig};
@@ -41,7 +41,6 @@ struct Host<L> {
     worker: Worker,
     learner: L,
     step: Vec<f32>,
-    delta: Vec<f32>,
     line_free_at: Nanos,
     timer_at: Option<Nanos>,
     is_done: bool,
@@ -59,6 +58,7 @@ pub(super) struct Run<'a, L> {
     switch_at: Option<Nanos>,
     hosts: Vec<Host<L>>,
     processed: u64,
+    is_over: bool,
 }
 
 impl<'a, L: Learner> Run<'a, L> {
@@ -103,15 +103,16 @@ impl<'a, L: Learner> Run<'a, L> {
             switch_at: None,
             hosts: hosts.collect::<Result<_, _>>()?,
             processed: 0,
+            is_over: false,
         })
     }
 
-    /// Runs until every learner has enough, or to the limit.
+    /// See [`super::run`].
     pub(super) fn run(mut self) -> (Results, Vec<L>) {
         for host in 0..self.hosts.len() {
             self.look(host);
         }
-        while !self.hosts.iter().all(|host| host.is_done) {
+        while !self.is_over && !self.hosts.iter().all(|host| host.is_done) {
             let Some(Reverse((at, _, event))) = self.events.pop().filter(|event| event.0.0 <= self.setup.limit_ns)
             else {
                 break;
@@ -202,8 +203,10 @@ impl<'a, L: Learner> Run<'a, L> {
                 Happened::Joined { .. } => {}
                 Happened::Round(report) => {
                     host.results.count(&report);
-                    if !host.learner.after(now, &report) {
-                        host.end(None);
+                    match host.learner.after(now, &host.worker, &report) {
+                        Flow::Continue => {}
+                        Flow::Stop => host.end(None),
+                        Flow::End => self.is_over = true,
                     }
                 }
                 Happened::Left => host.end(None),
@@ -236,7 +239,6 @@ impl<L: Learner> Host<L> {
             worker: Worker::new(config, 0).map_err(|wrong| error("job", wrong.to_string()))?,
             learner,
             step: vec![0.0; values],
-            delta: vec![0.0; values],
             line_free_at: 0,
             timer_at: None,
             is_done: false,
@@ -246,8 +248,7 @@ impl<L: Learner> Host<L> {
 
     /// Computes the next contribution; returns when it is ready.
     fn compute(&mut self, now: Nanos) -> Nanos {
-        self.worker.read_delta(&mut self.delta);
-        now + self.learner.step(now, self.worker.round(), self.worker.norm(), &self.delta, &mut self.step)
+        now + self.learner.step(now, &self.worker, &mut self.step)
     }
 
     fn end(&mut self, failure: Option<String>) {

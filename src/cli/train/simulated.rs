@@ -68,6 +68,8 @@ pub fn run(
         line_bps: LINE_BPS,
         delay_ns: DELAY_NS,
         buffer_bytes: BUFFER_BYTES,
+        fault: None,
+        control_fault: None,
         limit_ns: limits.at_most_ns.unwrap_or(LONGEST_NS),
     };
     let (results, ranks) = training::run(&setup, (0..task.workers).map(rank).collect())?;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use super::Error;
-use crate::dataplane::{Conservation, Nanos};
+use crate::dataplane::{Conservation, Fault, Nanos};
 use crate::functions::serene::Job;
 use crate::functions::serene::controller::SwapRecord;
 use crate::worker::{Report, Worker};
@@ -29,6 +29,10 @@ pub struct Setup {
     pub delay_ns: Nanos,
     /// Room for each port's queues.
     pub buffer_bytes: u64,
+    /// What goes wrong on each worker's link, if anything.
+    pub fault: Option<Fault>,
+    /// What goes wrong between switch and control plane.
+    pub control_fault: Option<Fault>,
     /// The run is given up after so long.
     pub limit_ns: Nanos,
 }

@@ -74,9 +74,9 @@ impl<'a, L: Learner> Run<'a, L> {
             buffer_bytes: setup.buffer_bytes,
             red: None,
             pfc: None,
-            fault: None,
+            fault: setup.fault,
         };
-        let cpu = PortConfig { rate_bps: None, ..front.clone() };
+        let cpu = PortConfig { rate_bps: None, fault: setup.control_fault, ..front.clone() };
         let mut ports = vec![front; members];
         ports.push(cpu);
         let cpu_port = members as PortId;
@@ -127,6 +127,7 @@ impl<'a, L: Learner> Run<'a, L> {
                 }
                 Event::Switch => {
                     self.switch_at = None;
+                    self.switch.release(at, &mut self.frames, &mut NoTrace);
                     self.drive();
                 }
                 Event::ToWorker(host, frame) => {
@@ -168,7 +169,7 @@ impl<'a, L: Learner> Run<'a, L> {
     fn drive(&mut self) {
         let wish = self.controllers.drive(self.now, &mut self.switch, &mut self.frames, &mut NoTrace);
         self.send_due();
-        let next = self.switch.next_departure_any().into_iter().chain(wish).min();
+        let next = [self.switch.next_departure_any(), self.switch.next_release(), wish].into_iter().flatten().min();
         if let Some(at) = next.map(|at| at.max(self.now))
             && self.switch_at.is_none_or(|awaited| at < awaited)
         {

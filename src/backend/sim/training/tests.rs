@@ -49,6 +49,8 @@ fn setup(workers: u8, start: Strategy) -> Setup {
         line_bps: 1_000_000_000,
         delay_ns: 1000,
         buffer_bytes: 10_000_000,
+        fault: None,
+        control_fault: None,
         limit_ns: 100_000 * MS,
     }
 }
@@ -111,4 +113,34 @@ fn a_policy_goes_over_to_partial_while_a_worker_is_slow_and_back() {
     assert_eq!(told, [stable(partial, 0), stable(Strategy::Bsp, 1)], "{swaps:?}");
     assert!(bsp > 100 * 55 * MS, "{bsp}");
     assert!(dynamic < bsp / 5, "{dynamic} against {bsp}");
+}
+
+#[test]
+fn swaps_complete_and_every_round_counts_once_on_bad_links_and_a_bad_control_channel() {
+    let fault = Fault {
+        loss: 0.05,
+        duplicate: 0.05,
+        delay_ns: 200_000,
+        delay_jitter_ns: 200_000,
+        reorder: 0.05,
+        corrupt: 0.0, // it would be counted, not noticed: UDP's checksum is off
+        ..Fault::default()
+    };
+    let mut setup = setup(4, Strategy::Bsp);
+    (setup.fault, setup.control_fault) = (Some(fault), Some(Fault { loss: 0.3, ..fault }));
+    // Back and forth, as fast as it goes.
+    setup.job.policies = vec![
+        Policy { within: Some("bsp"), ..policy(Metric::Span, Relation::AtLeast, 0.0, 1, Strategy::Ssp { slack: 3 }) },
+        Policy { within: Some("ssp"), ..policy(Metric::Span, Relation::AtLeast, 0.0, 1, Strategy::Bsp) },
+    ];
+    let (results, learners) = run(&setup, learners(4, 300, 0, 0..0)).expect("sound");
+    assert!(results.workers.iter().all(|w| w.rounds > 100 && w.failure.is_none()), "{results:?}");
+    let done = results.swaps.iter().filter(|swap| swap.outcome == Outcome::Stable).count();
+    assert!(done > 20, "{done} swaps");
+    assert!(results.conservation.holds());
+    // No jumps here but over boundaries: every contribution of every worker is in, once.
+    let expected: f64 =
+        results.workers.iter().enumerate().map(|(number, w)| number as f64 * w.rounds as f64 / 4.0).sum();
+    let most = learners.iter().map(|learner| f64::from(learner.delta[0])).fold(0.0, f64::max);
+    assert!(most <= expected && most > expected - 3.0 * 16.0, "{most} of {expected}");
 }

@@ -12,12 +12,9 @@ use crate::backend::aggregation::{ParameterServer, ServerConfig};
 use crate::backend::clock;
 use crate::cli::demo::lab::Lab;
 use crate::cli::demo::live::SwitchThread;
-use crate::cli::train::coordinator::{self, Limits, Record};
+use crate::cli::train::coordinator::{self, Record};
 use crate::cli::train::order::Task;
 use crate::functions::symphony::Parameters;
-
-/// A run that has not reached its target goes on, for as long again at most.
-const PATIENCE: u64 = 2;
 
 /// What all runs have in common.
 pub struct Live<'a> {
@@ -41,21 +38,11 @@ impl Live<'_> {
         spec.aggregation = scenario.aggregation(arm)?;
         let switch = SwitchThread::start(lab.switch_netns(), spec)?;
         let server = (arm == Arm::Ps).then(|| Server::start(lab, scenario)).transpose()?;
-        let window = scenario.run_ns;
-        let limits = match target {
-            None => Limits::default(),
-            Some(_) => Limits { at_least_ns: window, at_most_ns: Some(PATIENCE * window), accuracy: target },
-        };
-        let mut record = coordinator::run(&scenario.orders(lab, task, arm), limits, stop, watch)?;
+        let record = coordinator::run(&scenario.orders(lab, task, arm), scenario.limits(target), stop, watch)?;
         let swaps: Vec<Swap> = Vec::new();
         switch.finish()?;
         drop(server);
-        let time_to_target_ns = target.and_then(|target| record.curve().reaches(target));
-        if target.is_some() {
-            record.cut(window);
-        }
-        let overrun_p99 = record.overrun_p99(task.padding_ns);
-        Ok(RunResult { seed: task.seed, record, time_to_target_ns, swaps, overrun_p99 })
+        Ok(RunResult::new(scenario, task, target, record, swaps))
     }
 }
 

@@ -4,12 +4,13 @@ mod live;
 mod picture;
 mod report;
 mod scenario;
+mod simulated;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use indicatif::ProgressBar;
@@ -49,7 +50,7 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "ARM,..", value_delimiter = ',')]
     arms: Vec<Arm>,
     /// Worker processes
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(2..=16))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(2..=32))]
     workers: u8,
     /// What an iteration's computation takes: gradient, and sleep
     #[arg(long, value_name = "TIME", default_value = "20ms")]
@@ -60,6 +61,9 @@ pub struct Args {
     /// Seed of network, minibatches and stragglers; run number K uses SEED + K
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// In virtual time: real gradients through the same switch, but neither namespaces nor root, and up to 32 workers
+    #[arg(long)]
+    simulate: bool,
     /// Where the picture goes: waiting and strategy over time, bsp beside dynamic
     #[arg(long, value_name = "FILE.svg", default_value = "symphony-demo-serene.svg")]
     picture: PathBuf,
@@ -75,6 +79,7 @@ impl Args {
     fn arms(&self) -> &[Arm] {
         match self.arms.as_slice() {
             [] if self.quick => &[Arm::Bsp, Arm::Dynamic],
+            [] if self.simulate => &[Arm::Bsp, Arm::Dynamic, Arm::Partial, Arm::Ssp, Arm::Asp],
             [] => &[Arm::Bsp, Arm::Dynamic, Arm::Partial, Arm::Ssp, Arm::Asp, Arm::Ps],
             arms => arms,
         }
@@ -93,11 +98,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let stop = crate::cli::run::stop_on_signals()?;
-    let lab = Lab::new(scenario.hosts(), 0)?;
-    let demo = Demo {
-        live: Live { lab: &lab, scenario: &scenario, stop: &stop },
-        target: target(&scenario, &data, args.seed),
-    };
+    let lab = if args.simulate { None } else { Some(Lab::new(scenario.hosts(), 0)?) };
+    let live = lab.as_ref().map(|lab| Live { lab, scenario: &scenario, stop: &stop });
+    let demo =
+        Demo { live, scenario: &scenario, data: &data, stop: &stop, target: target(&scenario, &data, args.seed) };
     let plan = plan(if args.quick { 1 } else { args.runs }, args.arms());
     let progress = progress::bar(1 + plan.len() as u64);
     let bit_exact = demo.gate(args.seed, &progress)?;
@@ -160,7 +164,11 @@ fn plan(runs: u32, arms: &[Arm]) -> Vec<(Arm, u32)> {
 }
 
 struct Demo<'a> {
-    live: Live<'a>,
+    /// `None`: in virtual time.
+    live: Option<Live<'a>>,
+    scenario: &'a Scenario,
+    data: &'a Data,
+    stop: &'a AtomicBool,
     target: f64,
 }
 
@@ -168,7 +176,7 @@ impl Demo<'_> {
     /// BSP through the switch against a single process, before anything is timed.
     fn gate(&self, seed: u64, progress: &ProgressBar) -> Result<bool> {
         progress.set_message(format!("gate: {GATE_ROUNDS} rounds against a single process"));
-        let task = self.live.scenario.gate(seed);
+        let task = self.scenario.gate(seed);
         let result = self.once(Arm::Bsp, &task, None, progress)?;
         let record = &result.record;
         let complete = record.workers.iter().all(|worker| worker.rounds.len() == GATE_ROUNDS as usize);
@@ -178,7 +186,7 @@ impl Demo<'_> {
     fn runs(&self, plan: &[(Arm, u32)], seed: u64, progress: &ProgressBar) -> Result<BTreeMap<Arm, Vec<RunResult>>> {
         let mut runs = BTreeMap::<Arm, Vec<RunResult>>::new();
         for (arm, run) in plan {
-            let task = self.live.scenario.task(seed + u64::from(*run));
+            let task = self.scenario.task(seed + u64::from(*run));
             let result = self.once(*arm, &task, Some(self.target), progress)?;
             runs.entry(*arm).or_default().push(result);
         }
@@ -193,12 +201,16 @@ impl Demo<'_> {
         progress: &ProgressBar,
     ) -> Result<RunResult> {
         let label = format!("{} (seed {})", arm.name(), task.seed);
-        let result = self.live.run(arm, task, target, &mut |record| {
-            if !progress.is_hidden() {
-                progress.set_message(format!("{label}: {}", record.now()));
-            }
-        })?;
-        if self.live.stop.load(Ordering::Relaxed) {
+        progress.set_message(label.clone());
+        let result = match &self.live {
+            None => simulated::run(self.scenario, self.data, arm, task, target)?,
+            Some(live) => live.run(arm, task, target, &mut |record| {
+                if !progress.is_hidden() {
+                    progress.set_message(format!("{label}: {}", record.now()));
+                }
+            })?,
+        };
+        if self.stop.load(Ordering::Relaxed) {
             bail!("interrupted");
         }
         progress.inc(1);

@@ -5,10 +5,11 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::scenario::Arm;
+use super::scenario::{Arm, Scenario};
 use crate::cli::demo::report::{Summary, summarise};
 use crate::cli::train::coordinator::Record;
 use crate::cli::train::measure::{MOST_OVERRUN, percentile};
+use crate::cli::train::order::Task;
 use crate::dataplane::Nanos;
 
 /// One run of one arm.
@@ -24,6 +25,18 @@ pub struct RunResult {
     pub swaps: Vec<Swap>,
     /// The share of the padding by which computation ended late, 99th percentile.
     pub overrun_p99: f64,
+}
+
+impl RunResult {
+    /// From what the workers told of the whole run.
+    pub fn new(scenario: &Scenario, task: &Task, target: Option<f64>, mut record: Record, swaps: Vec<Swap>) -> Self {
+        let time_to_target_ns = target.and_then(|target| record.curve().reaches(target));
+        if target.is_some() {
+            record.cut(scenario.run_ns);
+        }
+        let overrun_p99 = record.overrun_p99(task.padding_ns);
+        RunResult { seed: task.seed, record, time_to_target_ns, swaps, overrun_p99 }
+    }
 }
 
 /// A change of strategy.

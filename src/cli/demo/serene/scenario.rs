@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::backend::afxdp::Aggregation;
 use crate::cli::demo::lab::Lab;
+use crate::cli::train::coordinator::Limits;
 use crate::cli::train::data::{Data, Source};
 use crate::cli::train::order::{Order, Task};
 use crate::cli::train::patterns;
@@ -15,7 +16,7 @@ use crate::training::Stragglers;
 use crate::wire::AGGREGATION_PORT;
 
 /// Address that the switch aggregates at. No host of the lab has it.
-const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 255, 254);
+pub const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 255, 254);
 const SERVICE_MAC: MacAddress = [2, 0, 0, 0, 255, 254];
 /// UDP port of the workers.
 const WORKER_PORT: u16 = 7001;
@@ -30,6 +31,8 @@ const BATCH: usize = 64;
 const LEARNING_RATE: f32 = 0.04;
 /// Rounds of the gate before any timing.
 pub const GATE_ROUNDS: u32 = 100;
+/// A run that has not reached its target goes on, for as long again at most.
+const PATIENCE: u64 = 2;
 /// How often the model is evaluated.
 pub const EVALUATE_EVERY_NS: Nanos = 250_000_000;
 
@@ -191,6 +194,15 @@ impl Scenario {
         let name = format!("job file of {}", arm.name());
         let job = JobFile::parse(&self.job_file(arm), &name).context("the demo's own job file is refused")?.job;
         Ok(Some(Aggregation { address: SERVICE, mac: SERVICE_MAC, jobs: vec![job] }))
+    }
+
+    /// When a run ends: without a target when its rounds are over; with one at its length, and later if the target is not
+    /// reached yet.
+    pub fn limits(&self, target: Option<f64>) -> Limits {
+        match target {
+            None => Limits::default(),
+            Some(_) => Limits { at_least_ns: self.run_ns, at_most_ns: Some(PATIENCE * self.run_ns), accuracy: target },
+        }
     }
 
     /// The switch: a port for each worker and one for the parameter server.

@@ -8,6 +8,8 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
+mod aggregation;
+
 use super::table::Table;
 use crate::control::config::{JobTable, jobs_from_toml};
 use crate::control::protocol::{Command, ask};
@@ -58,10 +60,20 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Jobs: steps, lead tests, marks
+    /// Jobs that Symphony follows: steps, lead tests, marks
     Jobs,
-    /// Flows of jobs: packets, retransmissions, messages, steps
+    /// Flows of these jobs: packets, retransmissions, messages, steps
     Flows,
+    /// Aggregation jobs: strategy, rounds, workers, waits
+    Status,
+    /// Swaps of aggregation jobs: boundary, refusals, drain time, cause
+    Trace(aggregation::TraceArgs),
+    /// Have an aggregation job go over to another strategy, while it runs
+    ///
+    /// The swap happens between two rounds, the same two for all workers: the switch takes a boundary that nobody has reached
+    /// yet (one that came too late is refused, and a later one is asked for), and it is over when everybody is past it. While
+    /// another swap is under way, the wish waits; the latest wish counts.
+    Swap(aggregation::SwapArgs),
     /// Every counter, in the form of `ethtool -S`
     Stats,
     /// Change keys of [symphony], live; without any, show those in force
@@ -70,14 +82,21 @@ enum What {
         #[arg(value_name = "KEY=VALUE", value_parser = assignment)]
         keys: Vec<(String, Value)>,
     },
-    /// Add, remove, switch jobs
+    /// Add, remove, switch jobs that Symphony follows; load, unload aggregation jobs
     #[command(subcommand)]
     Job(JobCommand),
 }
 
 #[derive(Subcommand)]
 enum JobCommand {
-    /// Add the jobs of a file, or one by its keys
+    /// Load an aggregation job from its job file
+    Load(aggregation::LoadArgs),
+    /// Forget an aggregation job and its sums
+    Unload {
+        /// Number of the aggregation job
+        id: u8,
+    },
+    /// Add the jobs of a file, or one by its keys, for Symphony to follow
     Add(AddArgs),
     /// Remove a job and its state
     Remove {
@@ -137,52 +156,78 @@ struct AddArgs {
     disabled: bool,
 }
 
+/// What a command has to say, and whether it did what was asked.
+struct Outcome {
+    json: Value,
+    text: String,
+    status: ExitCode,
+}
+
+impl Outcome {
+    fn ok(json: Value, text: impl Into<String>) -> Self {
+        Outcome { json, text: text.into(), status: ExitCode::SUCCESS }
+    }
+
+    fn failed(json: Value, text: impl Into<String>) -> Self {
+        Outcome { status: ExitCode::from(super::FAILED), ..Outcome::ok(json, text) }
+    }
+}
+
 /// Talks to the switch and prints what it says.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let socket = args.socket.map_or_else(only_socket, Ok)?;
     let snapshot = || -> anyhow::Result<Value> {
         ask(&socket, Command::Snapshot)?.remove("snapshot").context("the switch sent no snapshot")
     };
-    let (result, text) = match args.what {
+    let outcome = match args.what {
         What::Jobs => {
             let jobs = snapshot()?["jobs"].take();
-            (json!({ "version": 1, "jobs": jobs }), Table::of_objects(&jobs, &JOBS).to_string())
+            let text = Table::of_objects(&jobs, &JOBS).to_string();
+            Outcome::ok(json!({ "version": 1, "jobs": jobs }), text)
         }
         What::Flows => {
             let flows = snapshot()?["flows"].take();
-            (json!({ "version": 1, "flows": flows }), Table::of_objects(&flows, &FLOWS).to_string())
+            let text = Table::of_objects(&flows, &FLOWS).to_string();
+            Outcome::ok(json!({ "version": 1, "flows": flows }), text)
         }
+        What::Status => aggregation::status(&socket)?,
+        What::Trace(trace) => match aggregation::trace(&socket, &trace, args.json)? {
+            Some(outcome) => outcome,
+            None => return Ok(ExitCode::SUCCESS),
+        },
+        What::Swap(swap) => aggregation::swap(&socket, &swap)?,
         What::Stats => {
             let mut snapshot = snapshot()?;
             if let Some(snapshot) = snapshot.as_object_mut() {
                 snapshot.remove("flows"); // state, not counters, and many
+                for job in snapshot.get_mut("aggregation").and_then(Value::as_array_mut).into_iter().flatten() {
+                    job.as_object_mut().and_then(|job| job.remove("swaps"));
+                }
             }
             let text = format!("{} statistics:\n{}", text_of(&snapshot["name"]), statistics(&snapshot).join("\n"));
-            (snapshot, text)
+            Outcome::ok(snapshot, text)
         }
         What::Set { keys } => {
             let mut answer = ask(&socket, Command::Set { parameters: keys.into_iter().collect() })?;
             let parameters = answer.remove("symphony").context("the switch sent no parameters")?;
             let text = toml::to_string(&parameters)?.trim_end().to_owned();
-            (json!({ "version": 1, "symphony": parameters }), text)
+            Outcome::ok(json!({ "version": 1, "symphony": parameters }), text)
         }
-        What::Job(command) => {
-            let (done, ids) = change_jobs(&socket, command)?;
-            let text = ids.iter().map(|id| format!("job {id} {done}")).collect::<Vec<_>>().join("\n");
-            (json!({ "version": 1, "jobs": ids, "done": done }), text)
-        }
+        What::Job(command) => change_jobs(&socket, command)?,
     };
     if args.json {
-        super::print_json(&result)?
+        super::print_json(&outcome.json)?
     } else {
-        super::print(text)?
+        super::print(outcome.text)?
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(outcome.status)
 }
 
-fn change_jobs(socket: &Path, command: JobCommand) -> anyhow::Result<(&'static str, Vec<u32>)> {
+fn change_jobs(socket: &Path, command: JobCommand) -> anyhow::Result<Outcome> {
     let one = |id, command| ask(socket, command).map(|_| vec![id]);
-    Ok(match command {
+    let (done, ids) = match command {
+        JobCommand::Load(load) => return aggregation::load(socket, &load.file),
+        JobCommand::Unload { id } => return aggregation::unload(socket, id),
         JobCommand::Remove { id } => ("removed", one(id, Command::RemoveJob { id })?),
         JobCommand::Enable { id } => ("enabled", one(id, Command::EnableJob { id, enabled: true })?),
         JobCommand::Disable { id } => ("disabled", one(id, Command::EnableJob { id, enabled: false })?),
@@ -195,7 +240,9 @@ fn change_jobs(socket: &Path, command: JobCommand) -> anyhow::Result<(&'static s
             }
             ("added", ids)
         }
-    })
+    };
+    let text = ids.iter().map(|id| format!("job {id} {done}")).collect::<Vec<_>>().join("\n");
+    Ok(Outcome::ok(json!({ "version": 1, "jobs": ids, "done": done }), text))
 }
 
 impl AddArgs {
@@ -253,9 +300,10 @@ fn statistics(snapshot: &Value) -> Vec<String> {
         match value {
             Value::Object(fields) => fields.iter().for_each(|(name, value)| walk(&below(name), value, lines)),
             Value::Array(elements) => {
-                for element in elements {
-                    // Ports by name, jobs by number.
-                    let name = element.get("interface").and(element.get("name")).or(element.get("job"));
+                for element in elements.iter().filter(|element| element.is_object()) {
+                    // Ports by name, jobs and their workers by number.
+                    let name = element.get("interface").and(element.get("name"));
+                    let name = name.or(element.get("job")).or(element.get("worker"));
                     let singular = path.trim_end_matches('s');
                     walk(&format!("{singular}_{}", name.map(text_of).unwrap_or_default()), element, lines);
                 }

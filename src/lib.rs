@@ -8,7 +8,7 @@
 //! | 0 | [`wire`] | bytes <-> fields; never panics on any bytes |
 //! | 0 | [`capture`] | pcap and pcapng files, read and written |
 //! | 1 | [`dataplane`] | the switch itself: parser, stages, traffic manager, deparser. Pure: no I/O, clock, thread, lock, log, allocation per packet |
-//! | 2 | [`functions`] | what runs in the stages: forwarding, Symphony. They do not know each other |
+//! | 2 | [`functions`] | what runs in the stages: forwarding, Symphony, Serene. They do not know each other |
 //! | 2 | [`roce`] | the hosts: RC queue pairs, DCQCN, ring collectives. Sans-I/O |
 //! | 2 | [`worker`] | one rank of a job that aggregates in the switch. Sans-I/O |
 //! | 2 | [`training`] | what the workers compute: a network, its gradients, minibatches, stragglers. Pure |

@@ -58,6 +58,8 @@ drop_reasons! {
     FaultLoss = "fault_loss",
     /// Sent to the aggregation service, and no aggregation packet: version, type or length are wrong.
     AggregationMalformed = "aggregation_malformed",
+    /// Sent to the aggregation service, and damaged on its way: the IPv4 or UDP checksum is wrong.
+    AggregationCorrupted = "aggregation_corrupted",
     /// An aggregation packet of a type that its sender may not send: an answer, or a controller's not by the CPU port.
     NotControl = "not_control",
     /// An aggregation packet of a job that is not there.

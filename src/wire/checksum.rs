@@ -1,16 +1,16 @@
 //! The Internet checksum (RFC 1071) and its incremental update (RFC 1624).
 
 /// One's complement sum of `data` taken as big-endian 16-bit words, folded; its complement is the checksum.
+///
+/// Summed in the machine's byte order, which makes no difference but to the order of the result's bytes (RFC 1071 2(B)), and
+/// 32 bits at a time.
 pub fn sum(data: &[u8]) -> u16 {
-    let mut sum = 0u32;
-    let mut words = data.chunks_exact(2);
-    for word in &mut words {
-        sum += u32::from(u16::from_be_bytes([word[0], word[1]]));
-    }
-    if let [last] = words.remainder() {
-        sum += u32::from(*last) << 8;
-    }
-    fold(sum)
+    let (words, rest) = data.as_chunks::<4>();
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    let sum: u64 = words.iter().chain([&last]).map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    let halves = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32 & 0xffff) + (sum >> 48);
+    u16::from_be(fold(halves as u32))
 }
 
 /// The checksum after one covered 16-bit word went from `old` to `new`: RFC 1624 eqn 3, HC' = ~(~HC + ~m + m').
@@ -19,6 +19,12 @@ pub fn sum(data: &[u8]) -> u16 {
 #[inline]
 pub const fn update(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(!checksum as u32 + !old as u32 + new as u32)
+}
+
+/// The sum of two sums.
+#[inline]
+pub const fn add(one: u16, other: u16) -> u16 {
+    fold(one as u32 + other as u32)
 }
 
 /// Folds the carries back in. Two rounds do for up to 2^16 words.
@@ -44,6 +50,16 @@ mod tests {
     #[test]
     fn an_odd_last_byte_counts_as_the_high_half_of_a_word() {
         assert_eq!(sum(&[0x12, 0x34, 0x56]), 0x1234 + 0x5600);
+    }
+
+    #[test]
+    fn the_sum_is_that_of_16_bit_words_whatever_the_length() {
+        let data: Vec<u8> = (0..1500u32).map(|i| (i * 167 >> 3) as u8 | 0x80).collect();
+        for len in (0..64).chain(1436..=1500) {
+            let words = data[..len].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0)));
+            assert_eq!(sum(&data[..len]), fold(words.sum()), "{len} bytes");
+        }
+        assert_eq!((sum(&[0; 33]), sum(&[0xff; 65_534])), (0, 0xffff));
     }
 
     /// All (DSCP, ECN = ECT(0), ECT(1)) x all sums of the header's other words, and Not-ECT to CE for completeness.

@@ -1,6 +1,8 @@
 //! UDP (RFC 768).
 
-use super::{Error, be16, put};
+use std::net::Ipv4Addr;
+
+use super::{Error, PROTOCOL_UDP, be16, checksum, put};
 
 /// Length of the header.
 pub const HEADER_LEN: usize = 8;
@@ -76,6 +78,22 @@ impl<'a> Packet<&'a [u8]> {
     pub fn payload(&self) -> &'a [u8] {
         &self.buffer[HEADER_LEN..self.length()]
     }
+
+    /// Whether nothing speaks against the datagram: its checksum is right, or there is none, or it is that of the
+    /// pseudo-header alone, as Linux hands packets over whose checksum the hardware was to complete.
+    pub fn checksum_is_sound(&self, src: Ipv4Addr, dst: Ipv4Addr) -> bool {
+        let checksum = self.checksum();
+        if checksum == 0 {
+            return true;
+        }
+        let mut pseudo = [0; 12];
+        put(&mut pseudo, 0, &src.octets());
+        put(&mut pseudo, 4, &dst.octets());
+        pseudo[9] = PROTOCOL_UDP;
+        put(&mut pseudo, 10, &(self.length() as u16).to_be_bytes());
+        let pseudo = checksum::sum(&pseudo);
+        checksum == pseudo || checksum::add(pseudo, checksum::sum(&self.buffer[..self.length()])) == 0xffff
+    }
 }
 
 /// A header with checksum 0.
@@ -134,6 +152,20 @@ mod tests {
             assert_eq!(Packet::new_checked(bytes).err(), Some(error));
         }
         assert_eq!(Packet::new_checked(&DATAGRAM[..7]).err(), Some(Error::Truncated("UDP")));
+    }
+
+    #[test]
+    fn a_checksum_is_sound_when_right_absent_or_left_to_the_hardware() {
+        let (src, dst) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+        // Pseudo-header: 0a00 + 0001 + 0a00 + 0002 + 0011 + 000a = 141e; with header and payload: e7e1.
+        for (checksum, sound) in
+            [([0xe7, 0x5e], false), ([0, 0], true), ([0x14, 0x1e], true), ([0x18, 0x1e], true), ([0x18, 0x1f], false)]
+        {
+            let mut bytes = DATAGRAM;
+            bytes[6..8].copy_from_slice(&checksum);
+            let udp = Packet::new_checked(&bytes[..]).expect("whole");
+            assert_eq!(udp.checksum_is_sound(src, dst), sound, "{checksum:x?}");
+        }
     }
 
     #[test]

@@ -162,7 +162,7 @@ impl Serene {
     }
 
     fn serve<T: Tracer>(&mut self, cx: &mut Cx<'_, T>, phv: &mut Phv) -> Result<Verdict, DropReason> {
-        let request = Request::parse(cx.frame.bytes(), phv).ok_or(DropReason::AggregationMalformed)?;
+        let request = Request::parse(cx.frame.bytes(), phv)?;
         let by_worker = match request.header.kind {
             Type::Push | Type::Pull | Type::Join | Type::Leave => true,
             Type::Arm | Type::Close | Type::Abort | Type::Complete

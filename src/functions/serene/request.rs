@@ -31,17 +31,25 @@ pub(super) struct Receiver {
 
 impl Request {
     /// Reads a UDP packet that is addressed to the service.
+    ///
+    /// # Errors
+    /// [`DropReason::AggregationMalformed`]; [`DropReason::AggregationCorrupted`]: a damaged contribution would stay in the
+    /// sums for ever.
     #[inline]
-    pub(super) fn parse(bytes: &[u8], phv: &Phv) -> Option<Request> {
+    pub(super) fn parse(bytes: &[u8], phv: &Phv) -> Result<Request, DropReason> {
         let l3_offset = usize::from(phv.l3_offset);
-        let ip = ipv4::Packet::new_checked(bytes.get(l3_offset..)?).ok()?;
-        let udp = udp::Packet::new_checked(ip.payload()).ok()?;
-        let packet = Packet::new_checked(udp.payload()).ok()?;
-        let control = packet.control();
-        if !ip.checksum_is_valid() || packet.kind().has_control_body() != control.is_some() {
-            return None;
+        let malformed = DropReason::AggregationMalformed;
+        let ip = ipv4::Packet::new_checked(bytes.get(l3_offset..).unwrap_or_default()).map_err(|_| malformed)?;
+        let udp = udp::Packet::new_checked(ip.payload()).map_err(|_| malformed)?;
+        if !ip.checksum_is_valid() || !udp.checksum_is_sound(ip.src(), ip.dst()) {
+            return Err(DropReason::AggregationCorrupted);
         }
-        Some(Request {
+        let packet = Packet::new_checked(udp.payload()).map_err(|_| malformed)?;
+        let control = packet.control();
+        if packet.kind().has_control_body() != control.is_some() {
+            return Err(malformed);
+        }
+        Ok(Request {
             header: Repr::parse(&packet),
             control,
             source: SocketAddrV4::new(ip.src(), udp.src_port()),

@@ -13,13 +13,14 @@ fn whatever_is_wrong_is_dropped_for_its_own_reason_and_changes_nothing() {
     use DropReason::*;
     type Change = fn(&mut Vec<u8>);
     // Offsets: IPv4 at 14, UDP at 34, aggregation header at 42, lanes at 74.
-    let cases: [(&str, DropReason, Change); 17] = [
+    let cases: [(&str, DropReason, Change); 18] = [
         ("version 2", AggregationMalformed, |b| b[42] = 0x20),
         ("type 12", AggregationMalformed, |b| b[42] = 0x1c),
         ("fewer lanes than announced", AggregationMalformed, |b| b[54] = 2),
         ("more lanes than announced", AggregationMalformed, |b| b[54] = 0),
         ("a UDP length beyond the packet", AggregationMalformed, |b| b[39] = 200),
-        ("a wrong IPv4 checksum", AggregationMalformed, |b| b[24] ^= 1),
+        ("a wrong IPv4 checksum", AggregationCorrupted, |b| b[24] ^= 1),
+        ("a wrong UDP checksum", AggregationCorrupted, |b| b[40] = 1),
         ("an answer", NotControl, |b| b[42] = 0x11),
         ("a job that is not there", UnknownJob, |b| b[44] = 2),
         ("a worker that is not there", NotMember, |b| b[45] = 2),
@@ -123,7 +124,7 @@ fn who_has_not_joined_is_told_to() {
         let header = Repr { kind, ..net.push_header(0, 0, 1) };
         let header = if kind == Type::Push { header } else { Repr { lane_count: 0, ..header } };
         let lanes = lanes(3);
-        let out = net.from_worker(0, header, if kind == Type::Push { &lanes } else { &[] });
+        let out = net.by_worker(0, header, if kind == Type::Push { &lanes } else { &[] });
         assert_eq!((out.len(), out[0].header.kind, out[0].header.norm), (1, Type::Notice, Notice::Rejoin as u8));
         assert_eq!((out[0].header.lane_count, out[0].included()), (0, 100), "the incarnation that it gave");
     }
@@ -146,7 +147,7 @@ fn packets_of_a_process_that_was_replaced_do_not_count() {
         "a JOIN that was held up"
     );
     let header = Repr { incarnation_or_included: 999, ..net.push_header(0, 0, 1) };
-    let out = net.from_worker(0, header, &lanes(3));
+    let out = net.by_worker(0, header, &lanes(3));
     assert_eq!((out.len(), out[0].header.kind), (1, Type::Wait), "its predecessor's contribution is in");
     net.release(1, 1, 5);
     assert_eq!(net.sum(), sum(&[3, 5]));
@@ -174,11 +175,11 @@ fn a_pull_reads_the_sum_and_the_first_label_to_use() {
     net.park(0, 1, 3);
     net.release(1, 1, 5);
     net.park(1, 2, 7);
-    let out = net.from_worker(0, net.header(Type::Pull, 0), &[]);
+    let out = net.by_worker(0, net.header(Type::Pull, 0), &[]);
     assert_eq!((out.len(), out[0].header.kind, out[0].header.lane_count), (1, Type::Result, 8));
     assert_eq!((out[0].lanes.clone(), out[0].header.frontier, out[0].header.next_round), (sum(&[3, 5]), 1, 2));
     let wrong = Repr { segment: 1, ..net.header(Type::Pull, 0) };
-    assert_eq!((net.from_worker(0, wrong, &[]), net.drops(DropReason::BadSegment)), (vec![], 1));
+    assert_eq!((net.by_worker(0, wrong, &[]), net.drops(DropReason::BadSegment)), (vec![], 1));
 }
 
 #[test]
@@ -186,7 +187,7 @@ fn a_restarted_worker_uses_no_label_of_its_predecessor_twice() {
     let mut net = Net::joined(&job(2, 1, Strategy::Ssp { slack: 2 }));
     let pull = |net: &mut Net| {
         let header = net.header(Type::Pull, 0);
-        net.from_worker(0, header, &[])[0].header.next_round
+        net.by_worker(0, header, &[])[0].header.next_round
     };
     assert_eq!(pull(&mut net), 1);
     net.ask(0, 1, 1);
@@ -201,7 +202,7 @@ fn a_restarted_worker_uses_no_label_of_its_predecessor_twice() {
 #[test]
 fn a_leave_is_answered_and_told_to_the_controller() {
     let mut net = bsp();
-    let out = net.from_worker(1, net.header(Type::Leave, 1), &[]);
+    let out = net.by_worker(1, net.header(Type::Leave, 1), &[]);
     assert_eq!((out[0].header.kind, out[0].header.norm), (Type::Notice, Notice::Dropped as u8));
     assert_eq!(net.digests(), [(0, 1, DigestKind::Left)]);
 }

@@ -181,7 +181,7 @@ impl Net {
     }
 
     /// A worker's packet, from where it lives.
-    fn from_worker(&mut self, worker: u8, header: Repr, lanes: &[i32]) -> Vec<Out> {
+    fn by_worker(&mut self, worker: u8, header: Repr, lanes: &[i32]) -> Vec<Out> {
         let bytes = frame(mac(worker), address(worker), &payload(&header, lanes));
         self.send(worker.into(), bytes)
     }
@@ -198,7 +198,7 @@ impl Net {
 
     fn join(&mut self, worker: u8, incarnation: u32) -> Vec<Out> {
         let header = Repr { incarnation_or_included: incarnation, ..self.header(Type::Join, worker) };
-        self.from_worker(worker, header, &[])
+        self.by_worker(worker, header, &[])
     }
 
     fn push_header(&self, worker: u8, segment: u32, round: u32) -> Repr {
@@ -208,7 +208,7 @@ impl Net {
     /// PUSH of `lanes(value)`.
     fn push(&mut self, worker: u8, segment: u32, round: u32, value: i32) -> Vec<Out> {
         let header = self.push_header(worker, segment, round);
-        self.from_worker(worker, header, &lanes(value))
+        self.by_worker(worker, header, &lanes(value))
     }
 
     /// PUSH to segment 0, of which one answer to the worker itself is expected.

@@ -23,7 +23,7 @@ fn bsp_releases_a_round_to_all_when_all_are_in() {
     net.release(0, 2, 11);
     assert_eq!(net.sum(), sum(&[3, 5, 7, 11]));
     assert_eq!(net.switch.counters().drops.iter().map(|(_, count)| count).sum::<u64>(), 0);
-    let kinds: Vec<_> = net.digests().into_iter().map(|(round, worker, kind)| (round, worker, kind)).collect();
+    let kinds = net.digests();
     let (parked, last) = (DigestKind::Arrived { parked: true }, DigestKind::Arrived { parked: false });
     let released = DigestKind::Released { included: 0b11, closed: false };
     assert_eq!(kinds[..3], [(1, 0, parked), (1, 1, last), (1, 1, released)]);
@@ -208,9 +208,9 @@ fn sums_wrap() {
     let mut net = Net::joined(&job(2, 1, Strategy::Bsp));
     let huge = |net: &Net, worker| (net.push_header(worker, 0, 1), [i32::MAX; LANES]);
     let (header, lanes) = huge(&net, 0);
-    assert_eq!(net.from_worker(0, header, &lanes), []);
+    assert_eq!(net.by_worker(0, header, &lanes), []);
     let (header, lanes) = huge(&net, 1);
-    assert_eq!(net.from_worker(1, header, &lanes)[0].lanes, [-2; LANES]);
+    assert_eq!(net.by_worker(1, header, &lanes)[0].lanes, [-2; LANES]);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn segments_and_jobs_do_not_touch_each_other() {
     for header in [Repr::new(Type::Join, 2), net.push_header(0, 0, 1)] {
         let header = Repr { job: 2, incarnation_or_included: 100, ..header };
         let lanes = lanes(9);
-        net.from_worker(0, header, if header.kind == Type::Push { &lanes } else { &[] });
+        net.by_worker(0, header, if header.kind == Type::Push { &lanes } else { &[] });
     }
     let sum_of = |net: &Net, job, segment| net.switch.functions().0.segment(job, segment).expect("it is there").sum;
     assert_eq!((sum_of(&net, 2, 0), sum_of(&net, 1, 0)), (sum(&[9]), vec![0; LANES]));

@@ -159,7 +159,7 @@ impl Crew {
         }
         let value = self.values.iter().rev().find(|(w, r, _)| (*w, *r) == (worker, round)).expect("pushed").2;
         let header = Repr { incarnation_or_included: incarnation, ..self.net.push_header(worker, 0, round) };
-        let out = self.net.from_worker(worker, header, &lanes(value));
+        let out = self.net.by_worker(worker, header, &lanes(value));
         self.hear(out);
     }
 
@@ -224,7 +224,7 @@ impl Crew {
         self.manage(|| 1);
         let Some(ack) = out.iter().find(|answer| answer.header.kind == Type::JoinAck) else { return false };
         let header = Repr { incarnation_or_included: incarnation, ..self.net.header(Type::Pull, worker) };
-        let out = self.net.from_worker(worker, header, &[]);
+        let out = self.net.by_worker(worker, header, &[]);
         let Some(pulled) = out.first() else { return false };
         self.net.base[usize::from(worker)] = pulled.header.frontier;
         let round = pulled.header.next_round.max(ack.header.next_round);
@@ -313,7 +313,7 @@ fn a_worker_that_leaves_first_does_not_stop_the_others() {
     let mut crew = Crew::new(&job(3, 1, Strategy::Bsp));
     crew.rounds(4, None);
     let header = crew.net.header(Type::Leave, 1);
-    crew.net.from_worker(1, header, &[]);
+    crew.net.by_worker(1, header, &[]);
     crew.manage(|| 1);
     let left = crew.round(0);
     for _ in 0..10 {

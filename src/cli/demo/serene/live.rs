@@ -39,10 +39,13 @@ impl Live<'_> {
         let switch = SwitchThread::start(lab.switch_netns(), spec)?;
         let server = (arm == Arm::Ps).then(|| Server::start(lab, scenario)).transpose()?;
         let record = coordinator::run(&scenario.orders(lab, task, arm), scenario.limits(target), stop, watch)?;
-        let swaps: Vec<Swap> = Vec::new();
-        switch.finish()?;
+        let snapshot = switch.finish()?;
         drop(server);
-        Ok(RunResult::new(scenario, task, target, record, swaps))
+        // Workers that leave in the end change the members, and not the strategy.
+        let swaps = snapshot.aggregation.into_iter().flat_map(|job| job.swaps);
+        let swaps = swaps.filter(|swap| swap.outcome == "stable" && swap.from != swap.to);
+        let swaps = swaps.map(|swap| Swap { boundary: swap.boundary, to: swap.to });
+        Ok(RunResult::new(scenario, task, target, record, swaps.collect()))
     }
 }
 

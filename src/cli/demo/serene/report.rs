@@ -29,10 +29,18 @@ pub struct RunResult {
 
 impl RunResult {
     /// From what the workers told of the whole run.
-    pub fn new(scenario: &Scenario, task: &Task, target: Option<f64>, mut record: Record, swaps: Vec<Swap>) -> Self {
+    pub fn new(
+        scenario: &Scenario,
+        task: &Task,
+        target: Option<f64>,
+        mut record: Record,
+        mut swaps: Vec<Swap>,
+    ) -> Self {
         let time_to_target_ns = target.and_then(|target| record.curve().reaches(target));
         if target.is_some() {
             record.cut(scenario.run_ns);
+            let last_round = record.last_round();
+            swaps.retain(|swap| swap.boundary <= last_round);
         }
         let overrun_p99 = record.overrun_p99(task.padding_ns);
         RunResult { seed: task.seed, record, time_to_target_ns, swaps, overrun_p99 }

@@ -7,7 +7,7 @@ use super::scenario::{Arm, EVALUATE_EVERY_NS, SERVICE, Scenario};
 use crate::cli::train::data::Data;
 use crate::cli::train::order::Task;
 use crate::cli::train::simulated;
-use crate::functions::serene::controller::Outcome;
+use crate::functions::serene::controller::{Outcome, SwapRecord};
 
 /// Trains on `arm` as `task` says; as live, but for time.
 ///
@@ -20,7 +20,11 @@ pub fn run(scenario: &Scenario, data: &Data, arm: Arm, task: &Task, target: Opti
     let aggregation = scenario.aggregation(arm)?.context("the demo has an aggregation service")?;
     let job = aggregation.jobs.into_iter().next().context("the demo has a job")?;
     let (record, swaps) = simulated::run(SERVICE, job, task, data, EVALUATE_EVERY_NS, scenario.limits(target))?;
-    let stable = swaps.into_iter().filter(|swap| swap.outcome == Outcome::Stable);
-    let swaps = stable.map(|swap| Swap { boundary: swap.boundary, to: swap.to.strategy.to_string() }).collect();
+    let stable = |swap: &SwapRecord| swap.outcome == Outcome::Stable && swap.from.strategy != swap.to.strategy;
+    let swaps = swaps
+        .into_iter()
+        .filter(stable)
+        .map(|swap| Swap { boundary: swap.boundary, to: swap.to.strategy.to_string() })
+        .collect();
     Ok(RunResult::new(scenario, task, target, record, swaps))
 }

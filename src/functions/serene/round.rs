@@ -3,6 +3,8 @@
 //! A segment's rounds share a ring of 16 slots: the rule bounds how far apart two workers can be, so that a round's slot is
 //! not taken over while the round is open. What was overwritten is known to be over.
 
+use std::cmp::Ordering;
+
 use super::strategy::{RING_DEPTH, Rule, Visibility};
 use crate::dataplane::{Cx, Register, Tracer, pair};
 use crate::wire::aggregation::MAX_WORKERS;
@@ -31,19 +33,19 @@ pub enum Class {
     Old,
 }
 
-/// Register `clock`: the worker's latest round. Whether this one is no later.
-pub fn clock_action(cell: &mut u32, round: u32) -> bool {
-    let again = round <= *cell;
+/// Register `clock`: the worker's latest round. How this one compares with the one before.
+pub fn clock_action(cell: &mut u32, round: u32) -> Ordering {
+    let order = round.cmp(cell);
     *cell = round.max(*cell);
-    again
+    order
 }
 
 /// Register `seen`: the round's class, and who is in, this worker included. A repeated contribution changes nothing.
 pub fn seen_action(cell: &mut SeenCell, round: u32, bit: u32, again: bool) -> (Class, u32) {
     let class = match round.cmp(&cell.tag) {
-        std::cmp::Ordering::Greater => Class::New,
-        std::cmp::Ordering::Equal => Class::Same,
-        std::cmp::Ordering::Less => Class::Old,
+        Ordering::Greater => Class::New,
+        Ordering::Equal => Class::Same,
+        Ordering::Less => Class::Old,
     };
     let bits = if class == Class::Same { cell.bits } else { 0 };
     if again || class == Class::Old {
@@ -99,8 +101,8 @@ pub(super) struct Finding {
     pub(super) closed: bool,
 }
 
-/// Table `decide`.
-fn decide(rule: &Rule, class: Class, again: bool, before: u8, after: u8) -> Fate {
+/// Table `decide`. `is_in`: the worker's contribution is known to have been in before.
+fn decide(rule: &Rule, class: Class, again: bool, is_in: bool, before: u8, after: u8) -> Fate {
     let released = before >= rule.need;
     match (rule.visibility, again) {
         (Visibility::Deferred, false) if released || class == Class::Old => Fate::Late,
@@ -114,8 +116,8 @@ fn decide(rule: &Rule, class: Class, again: bool, before: u8, after: u8) -> Fate
                 Fate::Again
             }
         }
-        // A label that this worker has jumped over, in an earlier life.
-        (Visibility::Immediate, true) if class == Class::New => Fate::Unknown,
+        // A label that an earlier process of this worker has jumped over, or whose slot has been taken over since.
+        (Visibility::Immediate, true) if !is_in => Fate::Unknown,
         (Visibility::Immediate, true) => Fate::Replay,
     }
 }
@@ -160,11 +162,12 @@ impl Rounds {
         guard: bool,
     ) -> Finding {
         let (slot, bit) = (Self::slot(segment, round), 1 << worker);
-        let again =
-            self.clock.execute(cx, Self::clock_index(segment, worker), |cell| clock_action(cell, round)) && guard;
+        let order = self.clock.execute(cx, Self::clock_index(segment, worker), |cell| clock_action(cell, round));
+        let again = order != Ordering::Greater && guard;
         let (class, bits) = self.seen.execute(cx, slot, |cell| seen_action(cell, round, bit, again));
         let (before, after) = self.count.execute(cx, slot, |cell| count_action(cell, class, again));
-        let fate = decide(rule, class, again, before, after);
+        let is_in = bits & bit != 0 || (class == Class::Old && order == Ordering::Equal);
+        let fate = decide(rule, class, again, is_in, before, after);
         cx.table("decide", true);
         let winners = self.winners.execute(cx, slot, |cell| {
             match (fate, class) {

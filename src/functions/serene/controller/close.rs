@@ -23,6 +23,8 @@ pub(super) struct Close {
 pub(super) struct Closer {
     /// Last round released, by segment, as far as is known.
     frontiers: Vec<u32>,
+    /// Rounds before this one are over, released or not: workers that are behind jump over them.
+    first: u32,
     /// Rounds up to this one, with so many contributions: their deadline has passed.
     due: Option<(u32, u8)>,
     /// Rounds with a contribution from each of these workers: others are gone.
@@ -32,7 +34,7 @@ pub(super) struct Closer {
 
 impl Closer {
     pub(super) fn new(segments: u32) -> Self {
-        Closer { frontiers: vec![0; segments as usize], due: None, survivors: None, next_at: 0 }
+        Closer { frontiers: vec![0; segments as usize], first: 1, due: None, survivors: None, next_at: 0 }
     }
 
     /// The deadline of `round` has passed.
@@ -54,9 +56,14 @@ impl Closer {
         (self.survivors, self.next_at) = (survivors, now);
     }
 
+    /// Rounds before `first` are over, released or not.
+    pub(super) fn set_first(&mut self, first: u32) {
+        self.first = first;
+    }
+
     /// The CLOSE that a segment needs, if any. `max_round`: nobody has pushed beyond.
     fn close(&self, segment: usize, max_round: u32) -> Option<Close> {
-        let round = self.frontiers.get(segment)? + 1;
+        let round = (self.frontiers.get(segment)? + 1).max(self.first);
         let (required, at_least) = match (self.due, self.survivors) {
             (Some((due, at_least)), _) if round <= due => (0, at_least),
             (_, Some(survivors)) if round <= max_round => (survivors, 1),
@@ -130,5 +137,15 @@ mod tests {
         assert_eq!(closer.on_status(0, 9, 9, 9), None);
         closer.set_survivors(0, None, 9);
         assert_eq!(closer.next_wakeup(), None);
+    }
+
+    #[test]
+    fn rounds_that_workers_jump_over_are_not_closed() {
+        let mut closer = Closer::new(1);
+        closer.set_survivors(0, Some(0b011), 7);
+        closer.set_first(20);
+        assert_eq!(poll(&mut closer, 0, 20), [(0, 20, 0b011, 1)]);
+        assert_eq!(closer.on_status(0, 20, 7, 20), None);
+        assert_eq!(poll(&mut closer, CLOSE_RETRY_NS, 20), [(0, 20, 0b011, 1)]);
     }
 }

@@ -99,6 +99,8 @@ pub struct Controller {
     in_force: Target,
     rule: Rule,
     bank: usize,
+    /// First round of the rule in force.
+    start: u32,
     wanted: Target,
     cause: Cause,
     swap: Option<Swap>,
@@ -129,6 +131,7 @@ impl Controller {
             in_force: start,
             rule: job.start.compile(start.members, 1, Visibility::Deferred),
             bank: 0,
+            start: 1,
             wanted: start,
             cause: Cause::Operator,
             swap: None,
@@ -364,6 +367,7 @@ impl Controller {
             Progress::Stable => {
                 let record = SwapRecord { outcome: Outcome::Stable, ..swap.record };
                 (self.rule, self.bank, self.in_force) = (swap.rule, self.bank ^ 1, record.to);
+                self.start = record.boundary;
                 self.end_swap(record);
                 self.observer.restart(record.boundary + 1);
                 self.unjudged = false;
@@ -387,7 +391,10 @@ impl Controller {
     fn pursue(&mut self, now: Nanos) {
         let live = self.wanted.members;
         match &mut self.swap {
-            None if self.wanted != self.in_force && live != 0 => self.begin(now),
+            // A worker may have been taken out of the rule in force; its quorum is too large then.
+            None if (self.wanted != self.in_force || self.rule.members != self.in_force.members) && live != 0 => {
+                self.begin(now);
+            }
             Some(swap) if swap.record.to != self.wanted && swap.may_abort() => swap.go_to(Step::Aborting, now),
             // Too late to take it back. Who is gone must not be waited for, though.
             Some(swap) if swap.record.switching_at.is_some() && swap.rule.members & !live != 0 => {
@@ -397,8 +404,15 @@ impl Controller {
             }
             _ => {}
         }
-        let counted = self.in_force.members | self.swap.map_or(0, |swap| swap.record.to.members);
-        let missed = counted & !live != 0 && live != 0 && self.in_force.strategy != Strategy::Asp;
+        // Once somebody is past a boundary behind an immediate rule, nobody has to walk up to it.
+        let jumped = self.swap.filter(|swap| swap.record.switching_at.is_some() && swap.rule.from_immediate);
+        self.closer.set_first(jumped.map_or(self.start, |swap| swap.record.boundary));
+        let in_force = (self.rule, self.in_force.strategy);
+        let to_come = self.swap.map(|swap| (swap.rule, swap.record.to.strategy));
+        let waits_in_vain = |(rule, strategy): (Rule, Strategy)| {
+            strategy != Strategy::Asp && (rule.members & live).count_ones() < rule.need.into()
+        };
+        let missed = live != 0 && std::iter::once(in_force).chain(to_come).any(waits_in_vain);
         self.closer.set_survivors(now, missed.then_some(live), self.observer.released());
     }
 

@@ -21,7 +21,7 @@ pub struct Counters {
     pub late: u64,
     /// Those of `late` that go into the next round.
     pub returned: u64,
-    /// Segments whose contribution the switch no longer knows of. Never pushed again, as that might count it twice.
+    /// Segments of whose contribution nothing is known. Never pushed again, as that might count it twice.
     pub forgotten: u64,
     /// Values that were too large for a contribution and became the largest.
     pub clipped: u64,

@@ -51,6 +51,11 @@ pub enum PushError {
     NotReady,
 }
 
+/// A time as packets carry it.
+fn timestamp(now: Nanos) -> u32 {
+    (now / 1000) as u32
+}
+
 /// A request of one packet, JOIN or LEAVE.
 #[derive(Clone, Copy, Debug, Default)]
 struct Request {
@@ -84,6 +89,8 @@ pub struct Worker {
     /// The switch's own incarnation.
     epoch: Option<u32>,
     report: Report,
+    /// The open round was given up to join again.
+    interrupted: bool,
     heard_at: Nanos,
     counters: Counters,
     event: Option<Event>,
@@ -111,6 +118,7 @@ impl Worker {
             members: 1,
             epoch: None,
             report: Report::default(),
+            interrupted: false,
             heard_at: now,
             counters: Counters::default(),
             event: None,
@@ -290,12 +298,16 @@ impl Worker {
             self.counters.stale += 1;
             return;
         }
-        if self.take(now, packet) && self.transfer.open() == 0 {
-            self.advance(self.base + 1);
-            if self.phase != Phase::Over {
-                self.phase = Phase::Ready;
-                self.event = Some(Event::Joined { round: self.round });
-            }
+        if !self.take(now, packet) || self.transfer.open() > 0 {
+            return;
+        }
+        if std::mem::take(&mut self.interrupted) {
+            return self.finish(now);
+        }
+        self.advance(self.base + 1);
+        if self.phase != Phase::Over {
+            self.phase = Phase::Ready;
+            self.event = Some(Event::Joined { round: self.round });
         }
     }
 
@@ -396,7 +408,7 @@ impl Worker {
     }
 
     fn finish(&mut self, now: Nanos) {
-        self.advance(self.round + 1);
+        self.advance(self.report.round.max(self.base) + 1);
         if self.phase == Phase::Over {
             return;
         }
@@ -414,14 +426,22 @@ impl Worker {
 
     fn on_notice(&mut self, now: Nanos, packet: &Packet<&[u8]>) {
         let Config { job, worker, .. } = self.config;
+        let answers_request = self.request.sent_at.is_some_and(|sent_at| packet.ts_us() == timestamp(sent_at));
         match (Notice::from_number(packet.norm()), self.phase) {
-            (_, Phase::Over) => {}
-            (_, Phase::Leaving) => self.end(Event::Left),
-            (Some(Notice::Dropped), _) => self.fail(Failure::Dropped { job, worker }),
-            (Some(Notice::Rejoin), Phase::Pulling) => self.ask(now, Phase::Joining { resume: false }),
+            (_, Phase::Leaving) if answers_request => self.end(Event::Left),
+            (Some(Notice::Dropped), Phase::Joining { .. }) if answers_request => {
+                self.fail(Failure::Dropped { job, worker });
+            }
             (Some(Notice::Rejoin), Phase::Pushing) => self.ask(now, Phase::Joining { resume: true }),
-            // Joining as it is; or nothing under way, and the next packet will bring the same notice.
-            _ => {}
+            (Some(Notice::Dropped), Phase::Pushing) => {
+                // The others went on without us. We come back with the model as it is then; what is open is lost.
+                self.interrupted = true;
+                self.report.forgotten += self.transfer.open();
+                self.ask(now, Phase::Joining { resume: false });
+            }
+            (Some(_), Phase::Pulling) => self.ask(now, Phase::Joining { resume: false }),
+            // To a packet before; or nothing is under way, and the next packet will bring the same notice.
+            _ => self.counters.stale += 1,
         }
     }
 
@@ -429,7 +449,7 @@ impl Worker {
     /// `HEADER_LEN + 4 * lanes`. Call again until there is none.
     pub fn poll_transmit(&mut self, now: Nanos, out: &mut [u8]) -> Option<usize> {
         self.run_timers(now);
-        let ts_us = (now / 1000) as u32;
+        let ts_us = timestamp(now);
         let (mut repr, lanes) = match self.phase {
             Phase::Joining { .. } | Phase::Leaving => {
                 let kind = if self.phase == Phase::Leaving { Type::Leave } else { Type::Join };

@@ -35,7 +35,8 @@ pub struct Report {
     pub late: u32,
     /// Those of `late` that are added to the next contribution.
     pub returned: u32,
-    /// Segments that the switch no longer knows of.
+    /// Segments of whose contribution nothing is known: the switch no longer knows, or it went on without this worker, which
+    /// has joined again meanwhile.
     pub forgotten: u32,
     /// Segments that the controller released early, with whoever was in.
     pub closed: u32,
@@ -100,10 +101,8 @@ pub enum Failure {
         /// How long it asked.
         waited_ms: u64,
     },
-    /// Not a member, or not any more.
-    #[error(
-        "worker {worker} was dropped from job {job}: it was silent for too long, it is not a member, or another process took its place"
-    )]
+    /// Not wanted.
+    #[error("worker {worker} may not join job {job}: it is not a member, or another process has taken its place")]
     Dropped {
         /// Job.
         job: u8,

@@ -326,14 +326,35 @@ fn a_rejoin_in_a_round_goes_on_with_what_is_not_answered_unless_the_sums_are_gon
 }
 
 #[test]
-fn a_worker_that_was_dropped_or_hears_nothing_says_so() {
-    let mut bench = Bench::joined(1, 1);
-    bench.push(0.0);
+fn a_worker_that_the_others_went_on_without_comes_back_once_it_is_let() {
+    let mut bench = Bench::joined(2, 1);
+    let pushes = bench.push(0.5);
+    bench.answer(&pushes[0], 9, 0b111, |a| a);
+    bench.now += MS;
     bench.deliver(notice(Notice::Dropped, 76), 0);
-    assert_eq!(bench.worker.poll_event(), None, "meant for an earlier process of the rank");
+    assert_eq!(bench.send(), None, "meant for an earlier process of the rank");
     bench.deliver(notice(Notice::Dropped, 77), 0);
-    assert_eq!(bench.failure(), Failure::Dropped { job: 1, worker: 2 });
+    let join = bench.send().expect("it asks to be let in again");
+    assert_eq!(join.kind, Type::Join);
+    bench.deliver(notice(Notice::Dropped, 77), 0);
+    assert_eq!(bench.worker.poll_event(), None, "to another push");
+    bench.answer_join(5, 8);
+    for pull in bench.send_all() {
+        bench.answer(&pull, 7, 0, |a| Repr { round: 7, frontier: 7, next_round: 8, ..a });
+    }
+    let report = bench.report();
+    assert_eq!((report.round, report.next_round, report.included, report.forgotten), (1, 8, 1, 1));
+    assert_eq!(bench.worker.sum(), [7; 16]);
 
+    bench.push(0.5);
+    bench.deliver(notice(Notice::Dropped, 77), 0);
+    let join = bench.send().expect("it asks again");
+    bench.deliver(Repr { ts_us: join.ts_us, ..notice(Notice::Dropped, 77) }, 0);
+    assert_eq!(bench.failure(), Failure::Dropped { job: 1, worker: 2 });
+}
+
+#[test]
+fn a_worker_that_hears_nothing_says_so() {
     let mut bench = Bench::joined(1, 1);
     bench.push(0.0);
     bench.now += SILENCE_TIMEOUT_NS;
@@ -351,8 +372,9 @@ fn a_worker_that_was_dropped_or_hears_nothing_says_so() {
 fn leaving_ends_with_the_answer_or_without() {
     let mut bench = Bench::joined(1, 1);
     bench.worker.leave(bench.now);
-    assert_eq!(bench.send().map(|p| p.kind), Some(Type::Leave));
-    bench.deliver(notice(Notice::Dropped, 77), 0);
+    let leave = bench.send().expect("it leaves");
+    assert_eq!(leave.kind, Type::Leave);
+    bench.deliver(Repr { ts_us: leave.ts_us, ..notice(Notice::Dropped, 77) }, 0);
     assert_eq!(bench.worker.poll_event(), Some(Event::Left));
 
     let mut bench = Bench::joined(1, 1);

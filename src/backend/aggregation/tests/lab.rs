@@ -1,5 +1,6 @@
 //! A job in a bad network: real switch, real function, real workers, and an oracle that looks at every pass.
 
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -53,12 +54,12 @@ pub struct Faults {
     pub hold: u64,
 }
 
-/// Any strategy.
-fn random_strategy(dice: &mut Dice) -> Strategy {
+/// Any strategy that this many workers may have.
+fn random_strategy(dice: &mut Dice, members: u8) -> Strategy {
     let late = if dice.chance(500) { Late::Drop } else { Late::Return };
     match dice.below(5) {
         0 => Strategy::Bsp,
-        1 => Strategy::Partial { k: Quorum::AllBut(1 + dice.below(2) as u8), late },
+        1 => Strategy::Partial { k: Quorum::Exactly(members - 1 - dice.below(u64::from(members - 1)) as u8), late },
         2 => Strategy::Ssp { slack: 1 + dice.below(5) as u8 },
         3 => Strategy::Timed { deadline_ns: STEP_NS * (5 + dice.below(100)), kmin: Quorum::Exactly(1), late },
         _ => Strategy::Asp,
@@ -77,7 +78,9 @@ pub struct Setup {
     pub swap_every: u64,
     /// Steps between two restarts of a worker; 0 for none.
     pub restart_every: u64,
-    /// Steps with faults, swaps and restarts.
+    /// Steps between two workers that leave or die, and come back later; 0 for none.
+    pub absence_every: u64,
+    /// Steps with faults, swaps, restarts and absences.
     pub turmoil: u64,
     /// Rounds that every worker does afterwards.
     pub calm_rounds: u32,
@@ -95,14 +98,16 @@ impl Setup {
             reordering: dice.below(500),
             hold: dice.below(10),
         };
+        let members = 2 + dice.below(3) as u8;
         Setup {
             seed,
-            members: 2 + dice.below(3) as u8,
+            members,
             segments: 1 + dice.below(3) as u32,
-            start: random_strategy(&mut dice),
+            start: random_strategy(&mut dice, members),
             faults,
             swap_every: 100 + dice.below(300),
             restart_every: 500 + dice.below(2000),
+            absence_every: 0,
             turmoil: 6000,
             calm_rounds: 10,
             guards: Guards::ALL,
@@ -123,8 +128,13 @@ enum To {
     Controller,
 }
 
+/// When it arrives, its number, where, what.
+type Flight = (u64, u64, To, Vec<u8>);
+
 struct Host {
     worker: Worker,
+    /// It is gone, and comes back then.
+    absent_until: Option<u64>,
     /// Computes until then.
     busy_until: u64,
     /// Steps that it computes at most.
@@ -139,6 +149,7 @@ pub struct Lab {
     pub oracle: Oracle,
     pub controller: Controller,
     pub restarts: u64,
+    pub absences: u64,
     /// The sum of all that workers began to push.
     pub pushed: Vec<i32>,
     hosts: Vec<Host>,
@@ -146,7 +157,7 @@ pub struct Lab {
     faults: Faults,
     step: u64,
     /// Packets by when they arrive.
-    flights: BinaryHeap<std::cmp::Reverse<(u64, u64, To, Vec<u8>)>>,
+    flights: BinaryHeap<Reverse<Flight>>,
     flights_ever: u64,
 }
 
@@ -194,6 +205,7 @@ impl Lab {
             oracle: Oracle::default(),
             controller: Controller::new(&config, &job),
             restarts: 0,
+            absences: 0,
             pushed: vec![0; setup.segments as usize * LANES],
             hosts: Vec::new(),
             faults: setup.faults,
@@ -205,7 +217,13 @@ impl Lab {
         };
         for worker in 0..lab.setup.members {
             let worker = lab.process(worker, &mut dice);
-            lab.hosts.push(Host { worker, busy_until: 0, pace: 1 + dice.below(60), reports: Vec::new() });
+            lab.hosts.push(Host {
+                worker,
+                absent_until: None,
+                busy_until: 0,
+                pace: 1 + dice.below(60),
+                reports: Vec::new(),
+            });
         }
         lab.dice = dice;
         lab
@@ -257,11 +275,15 @@ impl Lab {
         while self.steps() < self.setup.turmoil {
             self.take_step(u32::MAX)?;
             if self.setup.swap_every > 0 && self.steps().is_multiple_of(self.setup.swap_every) {
-                let strategy = random_strategy(&mut self.dice);
+                let strategy = random_strategy(&mut self.dice, self.setup.members);
                 self.controller.swap(self.now(), strategy);
             }
             if self.setup.restart_every > 0 && self.steps().is_multiple_of(self.setup.restart_every) {
-                self.restart();
+                let rank = self.dice.below(self.hosts.len() as u64) as u8;
+                self.restart(rank);
+            }
+            if self.setup.absence_every > 0 && self.steps().is_multiple_of(self.setup.absence_every) {
+                self.absent();
             }
         }
         if self.setup.turmoil > 0 {
@@ -269,7 +291,8 @@ impl Lab {
         }
         let last = self.workers().map(Worker::round).max().unwrap_or(0) + self.setup.calm_rounds;
         let limit = self.step + 20_000 + 2000 * u64::from(self.setup.calm_rounds);
-        while self.hosts.iter().any(|host| !host.worker.is_ready() || host.worker.round() < last) {
+        // One that joins behind the last round waits for rounds that nobody does any more.
+        while self.workers().any(|worker| worker.round() < last) {
             self.take_step(last)?;
             if self.step > limit {
                 let rounds: Vec<u32> = self.workers().map(Worker::round).collect();
@@ -280,20 +303,46 @@ impl Lab {
         Ok(())
     }
 
-    fn restart(&mut self) {
-        let rank = self.dice.below(self.hosts.len() as u64) as u8;
+    fn restart(&mut self, rank: u8) {
         let mut dice = Dice::new(self.dice.below(u64::MAX));
         let worker = self.process(rank, &mut dice);
-        self.hosts[usize::from(rank)].worker = worker;
+        let host = &mut self.hosts[usize::from(rank)];
+        (host.worker, host.absent_until) = (worker, None);
         self.restarts += 1;
+    }
+
+    /// One leaves or dies, unless another is gone or not yet let in again.
+    fn absent(&mut self) {
+        let status = self.controller.status();
+        let complete =
+            status.workers.iter().all(|worker| worker.live) && status.in_force.members == status.wanted.members;
+        if !complete || self.hosts.iter().any(|host| host.absent_until.is_some() || host.worker.round() == 0) {
+            return;
+        }
+        let (rank, now) = (self.dice.below(self.hosts.len() as u64) as u8, self.now());
+        let host = &mut self.hosts[usize::from(rank)];
+        if self.dice.chance(500) {
+            host.worker.leave(now);
+        } else {
+            host.absent_until = Some(self.step + 100 + self.dice.below(1000));
+            self.controller.drop_member(now, rank);
+        }
+        self.absences += 1;
+    }
+
+    fn come_back(&mut self) {
+        let back = |host: &Host| host.absent_until.is_some_and(|until| until <= self.step);
+        if let Some(rank) = self.hosts.iter().position(back) {
+            self.restart(rank as u8);
+        }
     }
 
     fn take_step(&mut self, last: u32) -> Result<(), String> {
         self.step += 1;
         while self.flights.peek().is_some_and(|flight| flight.0.0 <= self.step) {
-            let Some(std::cmp::Reverse((_, _, to, bytes))) = self.flights.pop() else { break };
+            let Some(Reverse((_, _, to, bytes))) = self.flights.pop() else { break };
             match to {
-                To::Switch(port) => self.into_switch(port, bytes)?,
+                To::Switch(port) => self.enter_switch(port, bytes)?,
                 To::Worker(worker) => {
                     let now = self.now();
                     self.hosts[usize::from(worker)].worker.handle(now, &bytes[PAYLOAD_AT..]);
@@ -302,6 +351,7 @@ impl Lab {
             }
         }
         self.control();
+        self.come_back();
         self.work(last)
     }
 
@@ -328,13 +378,17 @@ impl Lab {
         let now = self.now();
         for rank in 0..self.hosts.len() {
             let mut dice = Dice::new(self.dice.below(u64::MAX));
-            let Host { worker, busy_until, pace, reports } = &mut self.hosts[rank];
+            let Host { worker, absent_until, busy_until, pace, reports } = &mut self.hosts[rank];
+            if absent_until.is_some() {
+                continue;
+            }
             match worker.poll_event() {
                 Some(Event::Failed(failure)) => return Err(format!("worker {rank}: {failure}")),
                 Some(Event::Round(report)) => {
                     reports.push(report);
                     *busy_until = self.step + dice.below(*pace);
                 }
+                Some(Event::Left) => *absent_until = Some(self.step + 100 + dice.below(1000)),
                 _ => {}
             }
             if worker.is_ready() && self.step >= *busy_until && worker.round() < last {
@@ -367,11 +421,11 @@ impl Lab {
                 () => 0,
             };
             self.flights_ever += 1;
-            self.flights.push(std::cmp::Reverse((self.step + 1 + steps, self.flights_ever, to, bytes.clone())));
+            self.flights.push(Reverse((self.step + 1 + steps, self.flights_ever, to, bytes.clone())));
         }
     }
 
-    fn into_switch(&mut self, port: PortId, bytes: Vec<u8>) -> Result<(), String> {
+    fn enter_switch(&mut self, port: PortId, bytes: Vec<u8>) -> Result<(), String> {
         let now = self.now();
         let packet = Packet::new_checked(&bytes[PAYLOAD_AT..]).map_err(|error| error.to_string())?;
         let (request, lanes) = (Repr::parse(&packet), packet.lanes().collect::<Vec<_>>());

@@ -65,6 +65,19 @@ fn a_thousand_random_swaps_under_faults_break_nothing() {
     assert!(swaps >= 1000 && refusals > 20 && restarts > 100, "{swaps} {refusals} {restarts}");
 }
 
+#[test]
+fn workers_that_leave_or_die_and_come_back_break_nothing() {
+    let mut absences = 0;
+    for seed in 0..20 {
+        let mut lab = Lab::new(Setup { absence_every: 300, restart_every: 0, ..Setup::random(seed) });
+        if let Err(violation) = lab.run() {
+            panic!("seed {seed}, step {}: {violation}\n{:?}", lab.steps(), lab.setup);
+        }
+        absences += lab.absences;
+    }
+    assert!(absences > 50, "{absences}");
+}
+
 /// `cargo test --lib thousand_networks -- --ignored --nocapture`
 #[test]
 #[ignore = "takes minutes"]

@@ -22,6 +22,7 @@
 //! Both print `2 4 0 0 0 0 0 0`. `examples/sum.py` is the same without this library, and may be one of the two.
 
 use std::error::Error;
+use std::process::ExitCode;
 
 use symphony::backend::aggregation::{Client, ClientConfig};
 
@@ -29,7 +30,17 @@ const JOB: u8 = 1;
 const SEGMENTS: u32 = 1;
 const LANES: usize = 8;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sum: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [switch, local, worker, values @ ..] = arguments.as_slice() else {
         return Err("usage: sum SWITCH:24190 LOCAL:PORT WORKER VALUE..".into());

@@ -30,6 +30,11 @@ fn what_could_not_run_is_status_2_with_the_reason_on_stderr_and_in_the_object() 
         &["run", "--config", "/nonexistent.toml"],
         &["ctl", "--socket", "/nonexistent.sock", "jobs"],
         &["ctl", "--socket", "/nonexistent.sock", "set", "threshold"],
+        &["ctl", "--socket", "/nonexistent.sock", "status"],
+        &["ctl", "--socket", "/nonexistent.sock", "trace", "--follow"],
+        &["ctl", "--socket", "/nonexistent.sock", "swap", "bsp"],
+        &["ctl", "--socket", "/nonexistent.sock", "swap", "ssp(3..8)"],
+        &["ctl", "--socket", "/nonexistent.sock", "job", "load", "/nonexistent.toml"],
         &["explode"],
         &["run"],
     ] {
@@ -97,7 +102,10 @@ fn the_printed_configuration_can_be_used_again() {
 
 #[test]
 fn help_and_version_go_to_stdout_with_status_0() {
-    for arguments in [&["--help"][..], &["--version"], &["ctl", "job", "add", "--help"]] {
+    let job_load = ["ctl", "job", "load", "--help"];
+    for arguments in
+        [&["--help"][..], &["--version"], &["ctl", "job", "add", "--help"], &job_load, &["check", "--help"]]
+    {
         let (status, stdout, stderr) = symphony(arguments);
         assert_eq!((status, stderr.as_str()), (0, ""));
         assert!(!stdout.is_empty());

@@ -134,6 +134,17 @@ fn summary(snapshot: &Snapshot) -> String {
             let _ = writeln!(text, "    lost at the socket: {count} {name}");
         }
     }
+    for job in &snapshot.aggregation {
+        let _ = writeln!(
+            text,
+            "  aggregation job {}: {} in force, {} rounds released, {} swaps, {} contributions late",
+            job.job,
+            job.strategy,
+            job.released,
+            job.swaps.len(),
+            job.counters.late
+        );
+    }
     text
 }
 

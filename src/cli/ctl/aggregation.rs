@@ -200,7 +200,7 @@ pub fn swap(socket: &Path, args: &SwapArgs) -> anyhow::Result<Outcome> {
             let swaps = state["swaps"].as_array();
             let swap = swaps.and_then(|swaps| swaps.iter().rev().find(|swap| swap["to"] == target.as_str()));
             let swap = swap.cloned().unwrap_or_default();
-            return Ok(Outcome::ok(answer("stable", &swap), format!("job {job}: {}", line(&with_job(&swap, job)))));
+            return Ok(Outcome::ok(answer("stable", &swap), line(&with_job(&swap, job))));
         }
         let progress = progress(&state, &target);
         if Instant::now() >= deadline {

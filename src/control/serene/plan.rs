@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::functions::serene::controller::Action;
+use crate::functions::serene::controller::{Action, MARGIN};
 use crate::functions::serene::{Job, Policy, Rule, Strategy, Visibility};
 
 /// A job and its entries, for people ([`fmt::Display`]) and programs ([`Serialize`]).
@@ -84,7 +84,7 @@ impl Plan {
             cooldown_rounds: policy.cooldown_rounds,
             step: match &policy.then {
                 Action::Swap(to) => {
-                    let arm = "ARM(boundary = maxround + margin, from = 1, to = 2, align = jump)".to_owned();
+                    let arm = format!("ARM(boundary = maxround + {MARGIN}, from = 1, to = 2, align = jump)");
                     Some(step(to, &to.compile(job.all_members(), 2, from), 1, Some(arm)))
                 }
                 Action::SspWithin { .. } | Action::DropMember(_) | Action::Hold => None,

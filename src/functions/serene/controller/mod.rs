@@ -17,13 +17,13 @@ pub use close::CLOSE_RETRY_NS;
 pub use event::{Cause, Event, Outcome, SwapRecord, Target};
 pub use observe::Sample;
 pub use policy::{Action, Comparison, Condition, Metric, Policy, Relation, Unit, WINDOW_ROUNDS};
-pub use swap::RETRY_NS;
+pub use swap::{MARGIN, RETRY_NS};
 
 use std::collections::VecDeque;
 
 use close::{Close, Closer};
 use observe::Observer;
-use swap::{MARGIN, Progress, Step, Swap};
+use swap::{Progress, Step, Swap};
 
 use super::config::SereneConfig;
 use super::digest::{Digest, DigestKind};

@@ -18,7 +18,7 @@ pub const RETRY_NS: Nanos = 10_000_000;
 
 /// Rounds between the highest label known and the boundary asked for: who pushes for the boundary has had an answer since
 /// the swap was armed, and so knows its norm.
-pub(super) const MARGIN: u32 = 2;
+pub const MARGIN: u32 = 2;
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,7 +31,7 @@ use super::job::Job;
 use super::request::control_frame;
 use super::strategy::{Rule, Strategy, Visibility};
 use crate::dataplane::{Nanos, parse};
-use crate::wire::aggregation::{Align, Code, Control, Packet, Repr, Type};
+use crate::wire::aggregation::{Align, Code, Control, MAX_WORKERS, Packet, Repr, Type};
 
 /// Swaps that are remembered.
 const SWAPS: usize = 1024;
@@ -404,9 +404,17 @@ impl Controller {
             }
             _ => {}
         }
-        // Once somebody is past a boundary behind an immediate rule, nobody has to walk up to it.
-        let jumped = self.swap.filter(|swap| swap.record.switching_at.is_some() && swap.rule.from_immediate);
-        self.closer.set_first(jumped.map_or(self.start, |swap| swap.record.boundary));
+        // The pipeline says so at a contribution, of which there may be none after the last who was missing is gone.
+        let observer = &self.observer;
+        if let Some(swap) = self.swap.as_mut().filter(|swap| swap.step == Step::Armed)
+            && swap.record.switching_at.is_some()
+            && (0..MAX_WORKERS)
+                .filter(|worker| swap.rule.members >> worker & 1 != 0)
+                .all(|worker| observer.clock(worker) >= swap.record.boundary)
+        {
+            swap.go_to(Step::Completing, now);
+        }
+        self.closer.set_first(self.start);
         let in_force = (self.rule, self.in_force.strategy);
         let to_come = self.swap.map(|swap| (swap.rule, swap.record.to.strategy));
         let waits_in_vain = |(rule, strategy): (Rule, Strategy)| {

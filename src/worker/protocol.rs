@@ -56,6 +56,14 @@ fn timestamp(now: Nanos) -> u32 {
     (now / 1000) as u32
 }
 
+/// Where to go on behind rounds that nobody releases.
+#[derive(Clone, Copy, Debug)]
+struct Jump {
+    to: u32,
+    norm: u8,
+    rule_version: u16,
+}
+
 /// A request of one packet, JOIN or LEAVE.
 #[derive(Clone, Copy, Debug, Default)]
 struct Request {
@@ -88,6 +96,7 @@ pub struct Worker {
     members: u8,
     /// The switch's own incarnation.
     epoch: Option<u32>,
+    jump: Option<Jump>,
     report: Report,
     /// The open round was given up to join again.
     interrupted: bool,
@@ -117,6 +126,7 @@ impl Worker {
             rule_version: 0,
             members: 1,
             epoch: None,
+            jump: None,
             report: Report::default(),
             interrupted: false,
             heard_at: now,
@@ -213,7 +223,7 @@ impl Worker {
 
     fn exchange(&mut self, now: Nanos, phase: Phase) {
         self.phase = phase;
-        self.next_round = None;
+        (self.next_round, self.jump) = (None, None);
         self.heard_at = now;
         self.transfer.begin();
     }
@@ -260,10 +270,7 @@ impl Worker {
             (Type::JoinAck, Phase::Joining { resume }) => self.on_join_ack(now, &packet, resume),
             (Type::Result, Phase::Pulling) => self.on_pulled(now, &packet),
             (Type::Result, Phase::Pushing) => self.on_result(now, &packet),
-            (Type::Wait, Phase::Pushing) if packet.round() == self.round => {
-                self.counters.waits += 1;
-                self.transfer.on_wait(now, packet.segment(), packet.ts_us());
-            }
+            (Type::Wait, Phase::Pushing) if packet.round() == self.round => self.on_wait(now, &packet),
             (Type::Notice, _) if packet.incarnation() == self.config.incarnation => self.on_notice(now, &packet),
             _ => self.counters.stale += 1,
         }
@@ -327,6 +334,23 @@ impl Worker {
             return;
         }
         self.settle(packet);
+        if self.transfer.open() == 0 {
+            self.finish(now);
+        }
+    }
+
+    /// The contribution is in. Its round is not over, or, under an immediate rule, too far ahead of others; these may be
+    /// about to jump over it to the boundary of a swap, and so does this worker then: nobody would ever let it go on.
+    fn on_wait(&mut self, now: Nanos, packet: &Packet<&[u8]>) {
+        self.counters.waits += 1;
+        let segment = packet.segment();
+        if packet.next_round() <= self.round + 1 || !self.transfer.awaits(segment) {
+            return self.transfer.on_wait(now, segment, packet.ts_us());
+        }
+        self.transfer.on_answer(now, segment, packet.ts_us());
+        self.raise_frontier(segment, packet.frontier());
+        self.report.included += 1;
+        self.jump = Some(Jump { to: packet.next_round(), norm: packet.norm(), rule_version: packet.rule_version() });
         if self.transfer.open() == 0 {
             self.finish(now);
         }
@@ -409,6 +433,11 @@ impl Worker {
 
     fn finish(&mut self, now: Nanos) {
         self.advance(self.report.round.max(self.base) + 1);
+        if let Some(jump) = self.jump.take().filter(|jump| jump.to > self.round) {
+            self.round = jump.to;
+            self.norm = jump.norm.max(1);
+            self.rule_version = jump.rule_version;
+        }
         if self.phase == Phase::Over {
             return;
         }

@@ -239,6 +239,19 @@ fn after_wait_there_is_no_hurry_until_results_flow() {
 }
 
 #[test]
+fn a_worker_whose_round_nobody_will_release_jumps_to_the_boundary_that_wait_names() {
+    let mut bench = Bench::joined(2, 5);
+    let pushes = bench.push(0.0);
+    bench.answer(&pushes[0], 0, 0b100, |a| a);
+    let wait = Repr { round: 5, segment: 1, norm: 3, rule_version: 9, ..header(Type::Wait) };
+    bench.deliver(Repr { next_round: 6, ..wait }, 0);
+    assert_eq!(bench.worker.poll_event(), None);
+    bench.deliver(Repr { next_round: 8, ..wait }, 0);
+    let report = bench.report();
+    assert_eq!((report.next_round, report.included, report.rule_version, bench.worker.norm()), (8, 2, 9, 3));
+}
+
+#[test]
 fn an_answer_to_another_round_is_a_hint_where_the_segment_has_moved_on() {
     let mut bench = Bench::joined(1, 5);
     let push = bench.push(1.0)[0];

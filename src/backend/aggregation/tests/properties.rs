@@ -40,49 +40,63 @@ fn partial_sums_what_answers_say_is_included() {
     }
 }
 
-/// Runs seeds and says how many swaps, refused boundaries and restarts there were.
+/// What happened in some runs.
+#[derive(Debug, Default)]
+struct Tally {
+    swaps: usize,
+    refused_boundaries: u64,
+    restarts: u64,
+    absences: u64,
+}
+
+/// Runs seeds.
 ///
 /// # Panics
 /// At the first violation.
-fn random_runs(seeds: Range<u64>) -> (usize, u64, u64) {
-    let (mut swaps, mut refusals, mut restarts) = (0, 0, 0);
+fn random_runs(seeds: Range<u64>, change: impl Fn(Setup) -> Setup) -> Tally {
+    let mut tally = Tally::default();
     for seed in seeds {
-        let mut lab = Lab::new(Setup::random(seed));
+        let mut lab = Lab::new(change(Setup::random(seed)));
         if let Err(violation) = lab.run() {
             panic!("seed {seed}, step {}: {violation}\n{:?}", lab.steps(), lab.setup);
         }
-        swaps += lab.swaps();
-        refusals += lab.refusals();
-        restarts += lab.restarts;
+        tally.swaps += lab.swaps();
+        tally.refused_boundaries += lab.refusals();
+        tally.restarts += lab.restarts;
+        tally.absences += lab.absences;
     }
-    println!("{swaps} swaps, {refusals} refused boundaries, {restarts} restarts");
-    (swaps, refusals, restarts)
+    println!("{tally:?}");
+    tally
+}
+
+/// Workers leave or die, and come back, instead of being restarted.
+fn with_absences(setup: Setup) -> Setup {
+    Setup { absence_every: 300, restart_every: 0, ..setup }
 }
 
 #[test]
 fn a_thousand_random_swaps_under_faults_break_nothing() {
-    let (swaps, refusals, restarts) = random_runs(0..70);
-    assert!(swaps >= 1000 && refusals > 20 && restarts > 100, "{swaps} {refusals} {restarts}");
+    let Tally { swaps, refused_boundaries, restarts, .. } = random_runs(0..70, |setup| setup);
+    assert!(swaps >= 1000 && refused_boundaries > 20 && restarts > 100);
 }
 
 #[test]
 fn workers_that_leave_or_die_and_come_back_break_nothing() {
-    let mut absences = 0;
-    for seed in 0..20 {
-        let mut lab = Lab::new(Setup { absence_every: 300, restart_every: 0, ..Setup::random(seed) });
-        if let Err(violation) = lab.run() {
-            panic!("seed {seed}, step {}: {violation}\n{:?}", lab.steps(), lab.setup);
-        }
-        absences += lab.absences;
-    }
-    assert!(absences > 50, "{absences}");
+    assert!(random_runs(0..20, with_absences).absences > 50);
 }
 
-/// `cargo test --lib thousand_networks -- --ignored --nocapture`
+/// `cargo test --lib a_thousand_networks -- --ignored --nocapture`
 #[test]
 #[ignore = "takes minutes"]
-fn random_swaps_in_a_thousand_networks_break_nothing() {
-    random_runs(1000..2000);
+fn a_thousand_networks_break_nothing() {
+    random_runs(1000..2000, |setup| setup);
+}
+
+/// `cargo test --lib absences_in_a_thousand_networks -- --ignored --nocapture`
+#[test]
+#[ignore = "takes minutes"]
+fn absences_in_a_thousand_networks_break_nothing() {
+    random_runs(1000..2000, with_absences);
 }
 
 /// Runs seeds with something left out until one of `invariants` is violated, and says how. With nothing left out none is.

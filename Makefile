@@ -3,17 +3,24 @@
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 CARGO = cargo
 
-.PHONY: help demo test bench lint setup
+.PHONY: help demo demo-serene test bench lint setup
 help:
-	@echo "make demo    build, and show between network namespaces what Symphony does (root)"
-	@echo "make test    lint, unit, integration and end-to-end tests (root)"
-	@echo "make bench   criterion benches, and forwarding rates against the Linux bridge (root)"
-	@echo "make lint    formatting, clippy, shellcheck"
+	@echo "make demo          build, and show between network namespaces what Symphony does (root)"
+	@echo "make demo-serene   the same for training through the switch, with a straggler"
+	@echo "make test          lint, unit, integration and end-to-end tests (root)"
+	@echo "make bench         criterion benches, and forwarding rates against the Linux bridge (root)"
+	@echo "make lint          formatting, clippy, shellcheck"
 
 demo: setup
 	$(CARGO) build --release --locked
 	@[ "$$(id -u)" = 0 ] || { echo "make demo: it is built, and needs root to run: sudo target/release/symphony demo $(DEMO_ARGS)" >&2; exit 1; }
 	target/release/symphony demo $(DEMO_ARGS)
+
+demo-serene:
+	@.ci/setup data
+	$(CARGO) build --release --locked
+	@[ "$$(id -u)" = 0 ] || { echo "make demo-serene: it is built, and needs root to run: sudo target/release/symphony demo serene $(DEMO_ARGS)" >&2; exit 1; }
+	target/release/symphony demo serene $(DEMO_ARGS)
 
 # End-to-end cases go last, as they tell least about where something is wrong.
 test: setup lint
@@ -23,6 +30,7 @@ test: setup lint
 bench: setup
 	$(CARGO) bench --locked
 	bench/forward.sh
+	$(CARGO) run --release --locked --example aggregate
 
 # clippy and rustfmt are components that a toolchain need not have; shellcheck is a developer's tool.
 lint: setup

@@ -25,6 +25,7 @@ use crate::cli::train::data::{Data, Source};
 use crate::cli::train::measure::SMOOTHING;
 use crate::control::units::Duration;
 use crate::dataplane::Nanos;
+use crate::functions::serene::Late;
 use crate::training::Stragglers;
 
 /// Arguments.
@@ -52,6 +53,10 @@ pub struct Args {
     /// Worker processes
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(2..=32))]
     workers: u8,
+    /// What becomes of contributions that are late in dynamic and partial: dropped, and the others' are divided by their
+    /// number; or returned, to be pushed again with the next
+    #[arg(long, value_name = "drop|return", default_value = "drop", value_parser = late)]
+    late: Late,
     /// What an iteration's computation takes: gradient, and sleep
     #[arg(long, value_name = "TIME", default_value = "20ms")]
     padding: Duration,
@@ -75,6 +80,14 @@ pub struct Args {
     json: bool,
 }
 
+fn late(text: &str) -> Result<Late, &'static str> {
+    match text {
+        "drop" => Ok(Late::Drop),
+        "return" => Ok(Late::Return),
+        _ => Err("write drop or return"),
+    }
+}
+
 impl Args {
     fn arms(&self) -> &[Arm] {
         match self.arms.as_slice() {
@@ -92,7 +105,7 @@ impl Args {
 /// What keeps the demo from running.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let data = Source::FashionMnist.load()?;
-    let scenario = Scenario::new(args.workers, args.padding.0, args.time.0, args.pattern, &data);
+    let scenario = Scenario::new(args.workers, args.padding.0, args.time.0, args.pattern, args.late, &data);
     if args.print_job {
         crate::cli::print(scenario.job_file(Arm::Dynamic).trim_end())?;
         return Ok(ExitCode::SUCCESS);
@@ -260,7 +273,7 @@ mod tests {
     #[test]
     fn every_arms_job_file_is_accepted_and_only_dynamic_has_policies() {
         let data = Source::Digits.load().expect("built in");
-        let scenario = Scenario::new(4, 20_000_000, 12_000_000_000, Pattern::Phase, &data);
+        let scenario = Scenario::new(4, 20_000_000, 12_000_000_000, Pattern::Phase, Late::Drop, &data);
         for arm in [Arm::Bsp, Arm::Dynamic, Arm::Partial, Arm::Ssp, Arm::Asp] {
             let service = scenario.aggregation(arm).expect("it is sound").expect("the switch aggregates");
             assert_eq!(service.jobs[0].members.len(), 4);

@@ -12,6 +12,7 @@ use crate::cli::train::order::{Order, Task};
 use crate::cli::train::patterns;
 use crate::control::serene::JobFile;
 use crate::dataplane::{MacAddress, Nanos, PortConfig, SwitchConfig};
+use crate::functions::serene::Late;
 use crate::training::Stragglers;
 use crate::wire::AGGREGATION_PORT;
 
@@ -65,16 +66,6 @@ impl Arm {
             Arm::Ps => "ps",
         }
     }
-
-    /// The strategy that the job starts with, as a job file has it.
-    fn start(self) -> &'static str {
-        match self {
-            Arm::Bsp | Arm::Dynamic | Arm::Ps => "bsp",
-            Arm::Partial => "partial(k = n-1, late = return)",
-            Arm::Ssp => "ssp(3)",
-            Arm::Asp => "asp",
-        }
-    }
 }
 
 /// Who straggles, by name. The times follow from the length of the run.
@@ -103,14 +94,16 @@ pub struct Scenario {
     pub run_ns: Nanos,
     /// Who straggles.
     pub pattern: Pattern,
+    /// What becomes of late contributions in the arms that have some.
+    pub late: Late,
     /// Packets of the network's vector.
     pub segments: u32,
 }
 
 impl Scenario {
     /// A scenario for this data.
-    pub fn new(workers: u8, padding_ns: Nanos, run_ns: Nanos, pattern: Pattern, data: &Data) -> Self {
-        let scenario = Scenario { workers, padding_ns, run_ns, pattern, segments: 0 };
+    pub fn new(workers: u8, padding_ns: Nanos, run_ns: Nanos, pattern: Pattern, late: Late, data: &Data) -> Self {
+        let scenario = Scenario { workers, padding_ns, run_ns, pattern, late, segments: 0 };
         let parameters = scenario.task(0).shape(&data.train).parameters();
         Scenario { segments: parameters.div_ceil(LANES) as u32, ..scenario }
     }
@@ -164,7 +157,7 @@ impl Scenario {
             "[job]\nid = {JOB}\nmembers = [{}]\nsegments = {}\nlanes = {LANES}\nstart = \"{}\"\n",
             members.join(", "),
             self.segments,
-            arm.start()
+            self.start(arm)
         );
         match arm {
             Arm::Dynamic => format!("{job}{}", self.policies()),
@@ -172,14 +165,42 @@ impl Scenario {
         }
     }
 
+    /// The strategy that an arm's job starts with, as a job file has it.
+    fn start(&self, arm: Arm) -> String {
+        match arm {
+            Arm::Bsp | Arm::Dynamic | Arm::Ps => "bsp".into(),
+            Arm::Partial => self.partial(),
+            Arm::Ssp => "ssp(3)".into(),
+            Arm::Asp => "asp".into(),
+        }
+    }
+
+    fn partial(&self) -> String {
+        format!("partial(k = n-1, late = {})", self.late)
+    }
+
     /// A straggler is who keeps the others for longer than a healthy computation takes, three rounds in a row; it is none any
-    /// more when it has kept step for twenty.
+    /// more when it has kept step for twenty. Who says nothing at all is gone, until it joins again.
     fn policies(&self) -> String {
+        let (padding_ms, partial) = (self.padding_ns as f64 / 1e6, self.partial());
         format!(
-            "\n[[policy]]\nin = \"bsp\"\nwhen = \"span > {}ms for 3 rounds\"\nthen = \"partial(k = n-1, late = return)\"\n\
-             cooldown = \"20 rounds\"\n\
-             \n[[policy]]\nin = \"partial\"\nwhen = \"lag_max <= 1 for 20 rounds\"\nthen = \"bsp\"\ncooldown = \"20 rounds\"\n",
-            self.padding_ns as f64 / 1e6
+            r#"
+[[policy]]
+in = "bsp"
+when = "span > {padding_ms}ms for 3 rounds"
+then = "{partial}"
+cooldown = "20 rounds"
+
+[[policy]]
+in = "partial"
+when = "lag_max <= 1 for 20 rounds"
+then = "bsp"
+cooldown = "20 rounds"
+
+[[policy]]
+when = "silent(worker) > 2s"
+then = "drop_member(worker)"
+"#
         )
     }
 

@@ -66,7 +66,10 @@ fn action(cursor: &mut Cursor<'_>) -> Result<Action, SyntaxError> {
         "asp" => no_arguments(cursor, &name).map(|()| Action::Swap(Strategy::Asp)),
         "ssp" => {
             let mut action = None;
-            arguments(cursor, &["slack"], |cursor, _| Ok(action = Some(ssp(cursor)?)))?;
+            arguments(cursor, &["slack"], |cursor, _| {
+                action = Some(ssp(cursor)?);
+                Ok(())
+            })?;
             action.ok_or_else(|| missing(&name, "how many rounds ahead a worker may be"))
         }
         "partial" => {

@@ -18,6 +18,7 @@ import time
 
 # version:4 type:4, flags, job, worker, round, segment, lanes/8, norm, rule version, frontier, incarnation, next round, time
 HEADER = struct.Struct(">BBBBIIBBHIIII")
+LATE, OLD = 2, 32
 PUSH, RESULT, PULL, WAIT, JOIN, JOIN_ACK, LEAVE, NOTICE = range(8)
 NOTICES = {1: "the switch does not know this worker: it was restarted", 2: "this worker is not a member of the job"}
 JOB, SEGMENT, LANES, SCALE = 1, 0, 8, 1 << 24
@@ -48,13 +49,17 @@ class Worker:
                 while True:
                     packet = self.socket.recv(2048)
                     fields = HEADER.unpack_from(packet)
-                    version_kind, _, job, number, round_, _, lanes8, norm, rule, frontier, _, next_round, _ = fields
+                    version_kind, flags, job, number, round_, _, lanes8, norm, rule, frontier, included, next_round, _ = fields
                     if (job, number) != (JOB, self.number):
                         continue
                     if version_kind == 1 << 4 | NOTICE and kind != LEAVE:
                         sys.exit(f"worker {self.number}: {NOTICES.get(norm, norm)}")
-                    if version_kind != 1 << 4 | answer or (kind == PUSH and round_ != self.round):
+                    if version_kind != 1 << 4 | answer:
                         continue  # WAIT, or a copy of an answer that we had
+                    # Says it whether our contribution is in this round? Copies of the answer to a PULL do not.
+                    told = included >> self.number & 1 or flags & (LATE | OLD)
+                    if kind == PUSH and not (round_ == self.round and told):
+                        continue
                     self.norm, self.rule, self.frontier = norm, rule, frontier
                     self.round = max(self.round, next_round)
                     return struct.unpack_from(f">{8 * lanes8}i", packet, HEADER.size)

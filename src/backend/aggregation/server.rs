@@ -293,8 +293,11 @@ impl ParameterServer {
             self.add(request.segment);
             self.release_if_complete(request.segment, request);
         } else if request.kind == Type::Pull || request.round < open {
-            let flags = Flags(0).with(Flags::REPLAY, request.kind == Type::Push);
-            let answer = Repr { flags, round: request.round, ..self.result(request.segment, request) };
+            // An answer to PULL is of no round that somebody pushes for.
+            let push = request.kind == Type::Push;
+            let result = self.result(request.segment, request);
+            let round = if push { request.round } else { result.frontier };
+            let answer = Repr { flags: Flags(0).with(Flags::REPLAY, push), round, ..result };
             self.send(answer, request.segment, from);
         } else {
             self.counters.foreign += 1; // ahead of everybody: not of our protocol

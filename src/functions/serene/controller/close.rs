@@ -45,13 +45,13 @@ impl Closer {
         (self.due, self.next_at) = (Some((round, at_least)), now);
     }
 
-    /// Members are gone, and `survivors` are not; or nobody is missed any more. `released`: the last round known to be over.
-    pub(super) fn set_survivors(&mut self, now: Nanos, survivors: Option<u32>, released: u32) {
+    /// Members are gone, and `survivors` are not; or nobody is missed any more.
+    pub(super) fn set_survivors(&mut self, now: Nanos, survivors: Option<u32>) {
         if self.survivors == survivors {
             return;
         }
         if self.due.is_none() && self.survivors.is_none() {
-            self.frontiers.fill(released);
+            self.frontiers.fill(0); // digests are about the last segment only: the answers will tell of the others
         }
         (self.survivors, self.next_at) = (survivors, now);
     }
@@ -129,20 +129,22 @@ mod tests {
     #[test]
     fn while_members_are_gone_rounds_close_with_the_others_up_to_the_last_pushed() {
         let mut closer = Closer::new(1);
-        closer.set_survivors(0, Some(0b011), 7);
-        assert_eq!(poll(&mut closer, 0, 7), [], "nobody has pushed for round 8");
+        closer.set_survivors(0, Some(0b011));
+        assert_eq!(poll(&mut closer, 0, 7), [(0, 1, 0b011, 1)]);
+        assert_eq!(closer.on_status(0, 1, 7, 7), None, "nobody has pushed for round 8");
+        assert_eq!(poll(&mut closer, CLOSE_RETRY_NS - 1, 7), []);
         assert_eq!(poll(&mut closer, CLOSE_RETRY_NS, 9), [(0, 8, 0b011, 1)]);
         let next = closer.on_status(0, 8, 8, 9).expect("round 9 is open");
         assert_eq!((next.round, next.required), (9, 0b011));
         assert_eq!(closer.on_status(0, 9, 9, 9), None);
-        closer.set_survivors(0, None, 9);
+        closer.set_survivors(0, None);
         assert_eq!(closer.next_wakeup(), None);
     }
 
     #[test]
     fn rounds_that_workers_jump_over_are_not_closed() {
         let mut closer = Closer::new(1);
-        closer.set_survivors(0, Some(0b011), 7);
+        closer.set_survivors(0, Some(0b011));
         closer.set_first(20);
         assert_eq!(poll(&mut closer, 0, 20), [(0, 20, 0b011, 1)]);
         assert_eq!(closer.on_status(0, 20, 7, 20), None);

@@ -421,7 +421,7 @@ impl Controller {
             strategy != Strategy::Asp && (rule.members & live).count_ones() < rule.need.into()
         };
         let missed = live != 0 && std::iter::once(in_force).chain(to_come).any(waits_in_vain);
-        self.closer.set_survivors(now, missed.then_some(live), self.observer.released());
+        self.closer.set_survivors(now, missed.then_some(live));
     }
 
     fn begin(&mut self, now: Nanos) {

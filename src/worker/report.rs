@@ -46,7 +46,7 @@ pub struct Report {
     pub retransmissions: u32,
     /// The vector was handed over.
     pub begun_at: Nanos,
-    /// The last segment was sent for the first time.
+    /// The last segment was sent for the first time; 0 when the round was interrupted before.
     pub pushed_at: Nanos,
     /// The last answer came.
     pub done_at: Nanos,
@@ -59,6 +59,9 @@ impl Report {
     /// trip. What a straggler costs the others; the straggler itself has next to none. Recovery from loss is in it too, as
     /// a worker can't tell a lost answer from one that is not there yet.
     pub fn wait_ns(&self) -> Nanos {
+        if self.pushed_at == 0 {
+            return 0; // interrupted before all was sent: nobody was waited for
+        }
         self.done_at.saturating_sub(self.pushed_at).saturating_sub(self.rtt_ns)
     }
 

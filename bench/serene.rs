@@ -31,19 +31,19 @@ const CHUNKS: usize = 64;
 
 /// Frames in fixed memory; replicas are copied.
 struct Chunks {
-    memory: Vec<[u8; CHUNK_BYTES]>,
+    memory: Vec<u8>,
     free: Vec<usize>,
 }
 
-/// A chunk, and how much of it is the frame.
+/// Where its chunk begins, and how much of that is the frame.
 struct Frame {
-    chunk: usize,
+    at: usize,
     bytes: usize,
 }
 
 impl Chunks {
     fn new() -> Self {
-        Chunks { memory: vec![[0; CHUNK_BYTES]; CHUNKS], free: (0..CHUNKS).collect() }
+        Chunks { memory: vec![0; CHUNKS * CHUNK_BYTES], free: (0..CHUNKS).map(|chunk| chunk * CHUNK_BYTES).collect() }
     }
 }
 
@@ -51,32 +51,35 @@ impl Frames for Chunks {
     type Handle = Frame;
 
     fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
-        &self.memory[frame.chunk][..frame.bytes]
+        &self.memory[frame.at..][..frame.bytes]
     }
 
     fn bytes_mut<'a>(&'a mut self, frame: &'a mut Frame) -> &'a mut [u8] {
-        &mut self.memory[frame.chunk][..frame.bytes]
+        &mut self.memory[frame.at..][..frame.bytes]
     }
 
     fn resize(&mut self, frame: &mut Frame, len: usize) -> bool {
-        frame.bytes = len;
-        len <= CHUNK_BYTES
+        let fits = len <= CHUNK_BYTES;
+        if fits {
+            frame.bytes = len;
+        }
+        fits
     }
 
     fn replicate(&mut self, frame: &Frame) -> Option<Frame> {
-        let chunk = self.free.pop()?;
-        self.memory.copy_within(frame.chunk..=frame.chunk, chunk);
-        Some(Frame { chunk, bytes: frame.bytes })
+        let at = self.free.pop()?;
+        self.memory.copy_within(frame.at..frame.at + frame.bytes, at);
+        Some(Frame { at, bytes: frame.bytes })
     }
 
     fn emit(&mut self, bytes: &[u8]) -> Option<Frame> {
-        let chunk = self.free.pop()?;
-        self.memory[chunk][..bytes.len()].copy_from_slice(bytes);
-        Some(Frame { chunk, bytes: bytes.len() })
+        let at = self.free.pop()?;
+        self.memory[at..][..bytes.len()].copy_from_slice(bytes);
+        Some(Frame { at, bytes: bytes.len() })
     }
 
     fn free(&mut self, frame: Frame) {
-        self.free.push(frame.chunk);
+        self.free.push(frame.at);
     }
 }
 

@@ -90,19 +90,21 @@ impl<F: Function, H> Switch<F, H> {
         &mut self,
         now: Nanos,
         phv: &mut Phv,
-        frame: H,
+        mut frame: H,
         frames: &mut impl Frames<Handle = H>,
         trace: &mut T,
     ) {
         self.count_received(phv.ingress_port, phv.frame_bytes);
         if self.links.is_some() {
-            return self.cross(Way::In, now, phv.ingress_port, phv, frame, frames, trace);
+            let crossed = self.cross(Way::In, now, phv.ingress_port, phv, frame, frames, trace);
+            let Some(whole) = crossed.and_then(|frame| self.come_in(phv, frame, frames, trace)) else { return };
+            frame = whole;
         }
         self.run_ingress(now, phv, frame, frames, trace);
     }
 
     /// Ingress behind the link.
-    #[inline(always)] // faulty links have a copy of their own, so that sound ones do not pay for a call
+    #[inline(always)] // what faulty links release has a copy of its own, so that sound ones do not pay for a call
     fn run_ingress<T: Tracer>(
         &mut self,
         now: Nanos,
@@ -355,12 +357,13 @@ impl<F: Function, H> Switch<F, H> {
         now: Nanos,
         port: PortId,
         phv: &Phv,
-        frame: H,
+        mut frame: H,
         frames: &mut impl Frames<Handle = H>,
         trace: &mut T,
     ) {
         if self.links.is_some() {
-            return self.cross(Way::Out, now, port, phv, frame, frames, trace);
+            let Some(crossed) = self.cross(Way::Out, now, port, phv, frame, frames, trace) else { return };
+            frame = crossed;
         }
         self.put(now, port, phv, frame, frames, trace);
     }

@@ -24,16 +24,21 @@ impl<F: Function, H> Switch<F, H> {
         while let Some(held) = self.links.as_mut().and_then(|links| links.release(now)) {
             let Held { way, port, mut phv, frame, .. } = held;
             self.counters.conservation.queued -= 1;
-            if way == Way::In {
-                phv.received_at = now;
-            }
-            self.go_on(way, now, port, &phv, frame, frames, trace);
             any = true;
+            match way {
+                Way::Out => self.put(now, port, &phv, frame, frames, trace),
+                Way::In => {
+                    phv.received_at = now;
+                    let Some(frame) = self.come_in(&mut phv, frame, frames, trace) else { continue };
+                    self.run_ingress(now, &mut phv, frame, frames, trace);
+                }
+            }
         }
         any
     }
 
-    /// A packet on its way through the link of `port`.
+    /// A packet on its way through the link of `port`. Given back if it goes on at once; a second one comes behind it, as if
+    /// held back.
     #[cold]
     pub(super) fn cross<T: Tracer>(
         &mut self,
@@ -44,57 +49,60 @@ impl<F: Function, H> Switch<F, H> {
         frame: H,
         frames: &mut impl Frames<Handle = H>,
         trace: &mut T,
-    ) {
-        let fate = self.links.as_mut().map(|links| links.fate(way, port));
-        let (delay_ns, twice) = match fate {
-            Some(Fate::Lost) => return self.drop(frame, DropReason::FaultLoss, frames, trace),
-            Some(Fate::Kept { delay_ns, twice }) => (delay_ns, twice),
-            None => (0, false),
+    ) -> Option<H> {
+        let links = self.links.as_mut()?;
+        let Fate::Kept { delay_ns, twice } = links.fate(way, port) else {
+            self.drop(frame, DropReason::FaultLoss, frames, trace);
+            return None;
         };
-        let copy = twice.then(|| {
+        let at = now.saturating_add(delay_ns);
+        let copy = twice.then(|| frames.replicate(&frame));
+        let mut hold = |frame| {
+            self.counters.conservation.queued += 1;
+            links.hold(at, way, port, phv, frame);
+        };
+        let frame = if delay_ns > 0 {
+            hold(frame);
+            None
+        } else {
+            Some(frame)
+        };
+        if let Some(copy) = copy {
             self.counters.conservation.replicas += 1;
-            frames.replicate(&frame)
-        });
-        for frame in std::iter::once(Some(frame)).chain(copy) {
-            match (frame, &mut self.links) {
-                (None, _) => self.count_drop(DropReason::NoFrame, trace),
-                (Some(frame), Some(links)) if delay_ns > 0 => {
-                    self.counters.conservation.queued += 1;
-                    links.hold(now.saturating_add(delay_ns), way, port, phv, frame);
-                }
-                (Some(frame), _) => self.go_on(way, now, port, phv, frame, frames, trace),
+            match copy {
+                Some(copy) => hold(copy),
+                None => self.count_drop(DropReason::NoFrame, trace),
             }
         }
+        frame
     }
 
-    /// Behind the link.
-    fn go_on<T: Tracer>(
+    /// The end of the way in: corrupted packets are parsed anew. Given back if it goes on.
+    #[cold]
+    pub(super) fn come_in<T: Tracer>(
         &mut self,
-        way: Way,
-        now: Nanos,
-        port: PortId,
-        phv: &Phv,
+        phv: &mut Phv,
         mut frame: H,
         frames: &mut impl Frames<Handle = H>,
         trace: &mut T,
-    ) {
-        if way == Way::Out {
-            return self.put(now, port, phv, frame, frames, trace);
-        }
-        let mut phv = *phv;
-        match self.corrupt(way, port, phv.frame_bytes, &mut frame, frames) {
-            Ok(false) => {}
+    ) -> Option<H> {
+        let parsed = match self.corrupt(Way::In, phv.ingress_port, phv.frame_bytes, &mut frame, frames) {
+            Ok(false) => Ok(()),
             Ok(true) => {
                 // What the driver knows of the packet it knows from before.
-                let Phv { ingress_port, received_at, bridged, .. } = phv;
-                phv = Phv { ingress_port, received_at, bridged, ..Phv::default() };
-                if let Err(reason) = parse_into(frames.bytes(&frame), &mut phv) {
-                    return self.drop(frame, reason, frames, trace);
-                }
+                let Phv { ingress_port, received_at, bridged, .. } = *phv;
+                *phv = Phv { ingress_port, received_at, bridged, ..Phv::default() };
+                parse_into(frames.bytes(&frame), phv)
             }
-            Err(reason) => return self.drop(frame, reason, frames, trace),
+            Err(reason) => Err(reason),
+        };
+        match parsed {
+            Ok(()) => Some(frame),
+            Err(reason) => {
+                self.drop(frame, reason, frames, trace);
+                None
+            }
         }
-        self.run_ingress(now, &mut phv, frame, frames, trace);
     }
 
     /// Flips a bit of the frame, if the link does so; says whether it did.

@@ -1,8 +1,11 @@
 //! The live switch between network namespaces, by its front door: `symphony run`. Needs root; says SKIPPED and why
 //! otherwise. In a debug build the switch itself checks after every few passes that no frame of the UMEM is lost.
 
+mod failures;
 mod frames;
+mod job;
 mod net;
+mod serene;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};

@@ -210,7 +210,7 @@ mod tests {
             let mut gradient = vec![0.0; mlp.parameters().len()];
             let mut scratch = gradient.clone();
             mlp.gradient(&batch, &mut gradient);
-            for index in 0..gradient.len() {
+            for (index, computed) in gradient.iter().enumerate() {
                 let mut loss_at = |step: f32| {
                     let before = mlp.parameters()[index];
                     mlp.parameters_mut()[index] = before + step;
@@ -219,8 +219,8 @@ mod tests {
                     loss
                 };
                 let difference = (loss_at(5e-4) - loss_at(-5e-4)) / 1e-3;
-                let error = (gradient[index] - difference).abs();
-                assert!(error < 2e-3, "parameter {index} of {hidden:?}: {} and {difference}", gradient[index]);
+                let error = (computed - difference).abs();
+                assert!(error < 2e-3, "parameter {index} of {hidden:?}: {computed} and {difference}");
             }
         }
     }

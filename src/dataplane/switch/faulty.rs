@@ -22,12 +22,12 @@ impl<F: Function, H> Switch<F, H> {
     fn release_held<T: Tracer>(&mut self, now: Nanos, frames: &mut impl Frames<Handle = H>, trace: &mut T) -> bool {
         let mut any = false;
         while let Some(held) = self.links.as_mut().and_then(|links| links.release(now)) {
-            let Held { way, port, mut phv, frame, .. } = held;
+            let Held { way, mut phv, frame, .. } = held;
             self.counters.conservation.queued -= 1;
             any = true;
             match way {
-                Way::Out => self.put(now, port, &phv, frame, frames, trace),
-                Way::In => {
+                Way::Out(port) => self.put(now, port, &phv, frame, frames, trace),
+                Way::In(_) => {
                     phv.received_at = now;
                     let Some(frame) = self.come_in(&mut phv, frame, frames, trace) else { continue };
                     self.run_ingress(now, &mut phv, frame, frames, trace);
@@ -37,21 +37,20 @@ impl<F: Function, H> Switch<F, H> {
         any
     }
 
-    /// A packet on its way through the link of `port`. Given back if it goes on at once; a second one comes behind it, as if
+    /// A packet on its way through a link. Given back if it goes on at once; a second one comes behind it, as if
     /// held back.
     #[cold]
     pub(super) fn cross<T: Tracer>(
         &mut self,
         way: Way,
         now: Nanos,
-        port: PortId,
         phv: &Phv,
         frame: H,
         frames: &mut impl Frames<Handle = H>,
         trace: &mut T,
     ) -> Option<H> {
         let links = self.links.as_mut()?;
-        let Fate::Kept { delay_ns, twice } = links.fate(way, port) else {
+        let Fate::Kept { delay_ns, twice } = links.fate(way) else {
             self.drop(frame, DropReason::FaultLoss, frames, trace);
             return None;
         };
@@ -59,7 +58,7 @@ impl<F: Function, H> Switch<F, H> {
         let copy = twice.then(|| frames.replicate(&frame));
         let mut hold = |frame| {
             self.counters.conservation.queued += 1;
-            links.hold(at, way, port, phv, frame);
+            links.hold(at, way, phv, frame);
         };
         let frame = if delay_ns > 0 {
             hold(frame);
@@ -86,7 +85,7 @@ impl<F: Function, H> Switch<F, H> {
         frames: &mut impl Frames<Handle = H>,
         trace: &mut T,
     ) -> Option<H> {
-        let parsed = match self.corrupt(Way::In, phv.ingress_port, phv.frame_bytes, &mut frame, frames) {
+        let parsed = match self.corrupt(Way::In(phv.ingress_port), phv.frame_bytes, &mut frame, frames) {
             Ok(false) => Ok(()),
             Ok(true) => {
                 // What the driver knows of the packet it knows from before.
@@ -114,12 +113,11 @@ impl<F: Function, H> Switch<F, H> {
     pub(super) fn corrupt(
         &mut self,
         way: Way,
-        port: PortId,
         frame_bytes: u32,
         frame: &mut H,
         frames: &mut impl Frames<Handle = H>,
     ) -> Result<bool, DropReason> {
-        let Some(bit) = self.links.as_mut().and_then(|links| links.corrupted_bit(way, port, frame_bytes)) else {
+        let Some(bit) = self.links.as_mut().and_then(|links| links.corrupted_bit(way, frame_bytes)) else {
             return Ok(false);
         };
         let byte = frames.bytes_mut(frame).get_mut((bit / 8) as usize).ok_or(DropReason::FaultLoss)?;
@@ -160,8 +158,11 @@ mod tests {
         [&[2, 0, 0, 0, 0, number, 2, 0, 0, 0, 0, 1, 0x88, 0xb5][..], &[0; 86]].concat()
     }
 
-    /// Puts 100 frames in, one each microsecond, and returns the last byte of the destination and the departure of each.
-    fn run(fault: Fault) -> (Vec<(u8, Nanos)>, Switch<Witness, Vec<u8>>) {
+    /// Last byte of a packet's destination, and when it left.
+    type Sent = (u8, Nanos);
+
+    /// Puts 100 frames in, one each microsecond, and returns what left.
+    fn run(fault: Fault) -> (Vec<Sent>, Switch<Witness, Vec<u8>>) {
         let mut switch = Switch::new(&config(fault), Witness::default());
         let (mut frames, mut sent) = (HeapFrames, Vec::new());
         for now in (0..200_000).step_by(100) {

@@ -301,7 +301,7 @@ fn a_policy_that_flaps_is_held_by_its_cooldown_and_refused_without_one() {
 }
 
 #[test]
-fn a_swap_waits_for_those_who_have_not_come_yet() {
+fn a_swap_waits_for_those_who_have_not_come_yet_and_leads_back_from_far_apart() {
     let Some(net) = Net::new("late", 3) else { return };
     let switch = start(&net, "");
     swap(&switch, "asp");
@@ -311,6 +311,10 @@ fn a_swap_waits_for_those_who_have_not_come_yet() {
     let third = work(&net, 2, 10);
     in_force(&switch, "asp");
     third.join().unwrap().unwrap();
+    let apart = || state(&switch)["latest"]["lag_max"].as_u64().is_some_and(|rounds| rounds > 16);
+    assert!(eventually(apart), "{}", state(&switch));
+    swap(&switch, "bsp");
+    in_force(&switch, "bsp");
     goes_on(&switch);
     switch.kill();
     workers.into_iter().for_each(|worker| drop(worker.join().unwrap()));

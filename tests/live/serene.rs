@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use symphony::backend::aggregation::Error;
 use symphony::worker::Report;
 
 use super::job::{BAD_LINKS, Job, SERVICE, in_force, state, swap};
-use super::net::{Net, Switch};
+use super::net::{Net, Switch, eventually};
 
 /// Rounds after the last swap, in which what was returned finds its way in.
 const LAST_ROUNDS: u32 = 20;
@@ -70,6 +71,20 @@ fn partial_over_bad_links_adds_up_to_what_the_workers_were_told() {
 /// 200 swaps, or as many as `SYMPHONY_LIVE_SWAPS` says.
 #[test]
 fn swaps_at_random_lose_no_contribution_and_count_none_twice() {
+    let wanted = std::env::var("SYMPHONY_LIVE_SWAPS").map_or(200, |text| text.parse().unwrap());
+    swap_at_random("swaps", wanted, "", false);
+}
+
+/// 60 swaps, or as many as `SYMPHONY_LIVE_SWAPS` says. Some workers are away for so long that they are dropped.
+#[test]
+fn workers_that_die_between_push_and_answer_meanwhile_count_at_most_once() {
+    let wanted = std::env::var("SYMPHONY_LIVE_SWAPS").map_or(60, |text| text.parse().unwrap());
+    let drop = "[[policy]]\nwhen = \"silent(worker) > 500ms\"\nthen = \"drop_member(worker)\"\n";
+    let workers = swap_at_random("deaths", wanted, drop, true);
+    assert!(workers.iter().map(|books| books.deaths).sum::<u64>() > 10, "{workers:?}");
+}
+
+fn swap_at_random(name: &str, wanted: usize, policies: &str, dying: bool) -> Vec<Books> {
     const STRATEGIES: [&str; 9] = [
         "bsp",
         "partial(k = n-1, late = return)",
@@ -81,12 +96,12 @@ fn swaps_at_random_lose_no_contribution_and_count_none_twice() {
         "timed(5ms, kmin = 1, late = drop)",
         "timed(10ms, kmin = n-1, late = return)",
     ];
-    let wanted = std::env::var("SYMPHONY_LIVE_SWAPS").map_or(200, |text| text.parse().unwrap());
-    let Some(net) = Net::new("swaps", 4) else { return };
+    let Some(net) = Net::new(name, 4) else { return Vec::new() };
     let job = Job { workers: 4, segments: 6 };
     let switch = Switch::start(&net, BAD_LINKS, SERVICE);
-    job.load(&switch, "bsp", "").unwrap();
+    job.load(&switch, "bsp", policies).unwrap();
     let run = Run::start(&net, job);
+    run.dying.store(dying, Ordering::Relaxed);
     let (mut random, mut trace, started) = (Random(7), BTreeMap::new(), Instant::now());
     let (mut asked, mut seen, mut moved_at) = (0, 0, Instant::now());
     while complete(&trace) < wanted {
@@ -109,7 +124,7 @@ fn swaps_at_random_lose_no_contribution_and_count_none_twice() {
     let state = state(&switch);
     remember(&mut trace, &state);
     check_trace(&trace);
-    let last = switch.stop();
+    switch.stop();
     let naks: u64 = trace.values().map(|swap| swap["naks"].as_u64().unwrap()).sum();
     let rounds: u64 = workers.iter().map(|books| books.rounds).sum();
     println!(
@@ -118,8 +133,8 @@ fn swaps_at_random_lose_no_contribution_and_count_none_twice() {
         state["max_round"],
         state["counters"]
     );
-    println!("drops: {}", last["drops"]);
     workers.iter().for_each(|books| println!("{books:?}"));
+    workers
 }
 
 fn complete(trace: &BTreeMap<u64, Value>) -> usize {
@@ -154,18 +169,21 @@ struct Run {
     job: Job,
     /// The last round.
     end: Arc<AtomicU32>,
+    /// Now and then one dies, and another process takes its place.
+    dying: Arc<AtomicBool>,
     workers: Vec<JoinHandle<(Books, Vec<i32>)>>,
 }
 
 impl Run {
     fn start(net: &Net, job: Job) -> Run {
         let end = Arc::new(AtomicU32::new(u32::MAX));
+        let dying = Arc::new(AtomicBool::new(false));
         let start = |worker: u8| {
-            let end = end.clone();
-            net.spawn(usize::from(worker) + 1, move || Books::keep(job, worker, &end))
+            let (end, dying) = (end.clone(), dying.clone());
+            net.spawn(usize::from(worker) + 1, move || Books::keep(job, worker, &end, &dying))
         };
         let workers = (0..job.workers).map(start).collect();
-        Run { job, end, workers }
+        Run { job, end, dying, workers }
     }
 
     fn wait_for_rounds(&self, switch: &Switch, rounds: u64) {
@@ -180,6 +198,9 @@ impl Run {
     /// Ends the run as bsp, in which all end with the same round; checks that all have the same sums, and that the workers
     /// are in them as often as they were told.
     fn finish(self, switch: &Switch) -> Vec<Books> {
+        self.dying.store(false, Ordering::Relaxed);
+        let all_there = || state(switch)["members"].as_array().unwrap().iter().all(|member| member["member"] == true);
+        assert!(eventually(all_there), "{}", state(switch));
         swap(switch, "bsp");
         in_force(switch, "bsp");
         let last = state(switch)["max_round"].as_u64().unwrap() as u32 + LAST_ROUNDS;
@@ -208,11 +229,12 @@ struct Books {
     late: u64,
     returned: u64,
     forgotten: u64,
+    deaths: u64,
 }
 
 impl Books {
     /// Works until the round `end` is over.
-    fn keep(job: Job, worker: u8, end: &AtomicU32) -> (Books, Vec<i32>) {
+    fn keep(job: Job, worker: u8, end: &AtomicU32, dying: &AtomicBool) -> (Books, Vec<i32>) {
         let mut client = job.join(worker).unwrap();
         let (mut books, mut random) = (Books::default(), Random(u64::from(worker) + 1));
         let mut open: Option<(Vec<i64>, Report)> = None;
@@ -220,21 +242,37 @@ impl Books {
             if random.next().is_multiple_of(8) {
                 thread::sleep(Duration::from_micros(random.next() % 20_000));
             }
+            if dying.load(Ordering::Relaxed) && random.next().is_multiple_of(64) {
+                // Between push and answer.
+                client.stop_on(Arc::new(AtomicBool::new(true)));
+                let died = client.push_quantised(&job.ones(worker));
+                assert!(matches!(died, Err(Error::Stopped)), "{died:?}");
+                let contribution = job.times(client.worker().contribution(), worker);
+                books.close(&mut open, &contribution);
+                books.most += contribution.iter().sum::<i64>();
+                (books.deaths, books.rounds) = (books.deaths + 1, books.rounds + 1);
+                drop(client);
+                thread::sleep(Duration::from_millis(random.next() % 1_000));
+                client = job.join(worker).unwrap();
+                continue;
+            }
             let report = client.push_quantised(&job.ones(worker)).unwrap();
             let contribution = job.times(client.worker().contribution(), worker);
-            if let Some((before, report)) = open.replace((contribution.clone(), report)) {
-                // What is more than one was returned.
-                let returned: Vec<_> = contribution.iter().map(|times| *times > 1).collect();
-                books.enter(&before, &report, &returned);
-            }
+            books.close(&mut open, &contribution);
+            open = Some((contribution, report));
         }
-        if let Some((before, report)) = open {
-            assert_eq!(report.returned, 0, "bsp returns nothing");
-            books.enter(&before, &report, &vec![false; before.len()]);
-        }
+        assert!(open.as_ref().is_none_or(|(_, report)| report.returned == 0), "bsp returns nothing");
+        books.close(&mut open, &vec![1; job.segments as usize]);
         let sum = client.sum().to_vec();
         client.leave().unwrap();
         (books, sum)
+    }
+
+    /// Enters the round before that of `next`, a contribution. What is more than 1 in it was returned.
+    fn close(&mut self, open: &mut Option<(Vec<i64>, Report)>, next: &[i64]) {
+        if let Some((contribution, report)) = open.take() {
+            self.enter(&contribution, &report, &next.iter().map(|times| *times > 1).collect::<Vec<_>>());
+        }
     }
 
     fn enter(&mut self, contribution: &[i64], report: &Report, returned: &[bool]) {

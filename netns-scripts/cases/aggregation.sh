@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An aggregation job and a ring of RoCE on one switch at the same time: each sum and each reduced value is right. The job's
+# Two aggregation jobs and a ring of RoCE on one switch at the same time: each sum and each reduced value is right. The job's
 # strategy is swapped from the command line meanwhile, and tshark sees the switch's answers.
 # shellcheck source-path=SCRIPTDIR source=../lib.sh
 source "$(dirname "$0")/../lib.sh"
@@ -15,6 +15,7 @@ cat >"$work/job.toml" <<-END
 	segments = 10
 	lanes = 256
 END
+sed 's/id = 3/id = 4/; s/:7001/:7002/g' "$work/job.toml" >"$work/second.toml"
 start_switch
 
 refused() { # EXPECTED TEXT, then a command
@@ -25,8 +26,10 @@ refused() { # EXPECTED TEXT, then a command
 	grep -q "$expected" "$work/refused" || fail "ctl $* says: $(cat "$work/refused")"
 }
 state() { ctl --json status | jq -e "$1" >/dev/null; }
-train() {
-	"$symphony" train --job "$work/job.toml" --switch 10.0.255.254 --data digits --hidden 32 --learning-rate 0.2 --json \
+train() { # JOB FILE ..
+	local file=$1
+	shift
+	"$symphony" train --job "$work/$file.toml" --switch 10.0.255.254 --data digits --hidden 32 --learning-rate 0.2 --json \
 		--netns-prefix "$prefix-h" "$@"
 }
 
@@ -37,18 +40,26 @@ refused 'no aggregation job 9' swap --job 9 bsp
 refused 'k' swap 'partial(k = 4)'
 state '.jobs | length == 1 and .[0].strategy == "bsp" and (.[0].members | length == 3)' || fail "status: $(ctl status)"
 
-echo "bsp beside a ring: every sum is that of a single process, every reduced value is right"
-ip netns exec "$prefix-h1" tcpdump -q -i eth0 -Q in -c 200 -w "$work/answers.pcap" udp src port 24190 2>/dev/null &
+echo "two jobs as bsp beside a ring: every sum is that of a single process, every reduced value is right"
+ctl job load "$work/second.toml" || fail "the second job is not loaded"
+refused '3, 4' swap bsp
+ip netns exec "$prefix-h1" tcpdump -q -i eth0 -Q in -c 200 -w "$work/answers.pcap" udp src port 24190 and dst port 7001 2>/dev/null &
 capture=$!
-train --padding 0ms --rounds 200 --verify >"$work/train.json" 2>"$work/train.err" &
+train job --padding 0ms --rounds 200 --verify >"$work/train.json" 2>"$work/train.err" &
 training=$!
+train second --padding 0ms --rounds 200 --verify --seed 2 >"$work/second.json" 2>"$work/second.err" &
+second=$!
 within 10 state '.jobs[0].max_round > 5' || fail "no training: $(cat "$work/train.err")"
 "$symphony" ring --json --job 1 --ring 10.0.1.1,10.0.1.2,10.0.1.3,10.0.1.4 --all \
 	--netns "$prefix-h1,$prefix-h2,$prefix-h3,$prefix-h4" --bytes 1MiB --path-mtu 2048 --requests-per-step 1 \
 	--line-rate 200Mbit >"$work/ring.json" 2>"$work/ring.err" || fail "ring: $(cat "$work"/ring.*)"
 wait $training || fail "training: $(cat "$work"/train.*)"
-jq -e '.rounds == 200 and .wrong_sums == 0' "$work/train.json" >/dev/null ||
-	fail "training: $(jq -c 'del(.workers, .curve)' "$work/train.json")"
+wait $second || fail "training of the second job: $(cat "$work"/second.*)"
+for job in train second; do
+	jq -e '.rounds == 200 and .wrong_sums == 0' "$work/$job.json" >/dev/null ||
+		fail "training: $(jq -c 'del(.workers, .curve)' "$work/$job.json")"
+done
+ctl job unload 4 || fail "the second job is not unloaded"
 ctl flows --json | jq -e '.flows | length == 4 and all(.messages == 6 and .step == 6)' >/dev/null ||
 	fail "steps are not tracked: $(ctl flows)"
 wait $capture || fail "tcpdump ends with status $?"
@@ -60,7 +71,7 @@ grep -qP '^10\.0\.255\.254\t10\.0\.0\.1\t7001\t11..0300' "$work/answers" || fail
 	fail "answers for others: $(grep -vP '\t11..0300' "$work/answers" | head -n 3)"
 
 echo "swaps while it trains"
-train --padding 5ms --seconds 5 >"$work/swaps.json" 2>"$work/swaps.err" &
+train job --padding 5ms --seconds 5 >"$work/swaps.json" 2>"$work/swaps.err" &
 training=$!
 within 10 state '.jobs[0].max_round > 210' || fail "no training: $(cat "$work/swaps.err")"
 for strategy in 'ssp(3)' 'partial(k = n-1, late = return)' asp bsp; do

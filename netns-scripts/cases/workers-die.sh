@@ -55,8 +55,13 @@ goes_on "a restarted worker holds the others up"
 
 echo "killed for good"
 kill_worker 2
+status=0
+ctl swap --timeout 1 'ssp(3)' >"$work/swap" 2>&1 || status=$?
+[ $status = 1 ] || fail "a swap that waits for a dead worker ends with status $status: $(cat "$work/swap")"
+grep -q 'not in force after 1 s.*worker 2 has not pushed for it\|not in force after 1 s.*workers .*2' "$work/swap" ||
+	fail "a swap that waits for a dead worker: $(cat "$work/swap")"
 says 'WARN.*worker 2 dropped: silent for 2[0-9]* ms'
-says 'complete: bsp of 3 workers -> bsp of 2 workers'
+says 'complete: bsp of 3 workers -> ssp(3) of 2 workers'
 goes_on "a dead worker holds the others up"
 
 echo "and back after all, killed and started again while its membership is swapped in"
@@ -64,7 +69,7 @@ start_worker 2
 says 'worker 2 asks to take part again'
 kill_worker 2
 start_worker 2
-says 'complete: bsp of 2 workers -> bsp of 3 workers'
+says 'complete: ssp(3) of 2 workers -> ssp(3) of 3 workers'
 goes_on "a worker that came back holds the others up"
 
 echo "the switch is killed"

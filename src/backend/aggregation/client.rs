@@ -53,23 +53,23 @@ pub enum Error {
     Push(#[from] PushError),
     /// No socket.
     #[error(
-        "cannot open a UDP socket on {local}: {source}. Is the address on an interface here, and the port not in use?"
+        "cannot open a UDP socket on {local}: {reason}. Is the address on an interface here, and the port not in use?"
     )]
     Bind {
         /// The worker's address.
         local: SocketAddrV4,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The switch can't be reached at all.
-    #[error("cannot send from {local} to the switch at {switch}: {source}. Is there a route to it?")]
+    #[error("cannot send from {local} to the switch at {switch}: {reason}. Is there a route to it?")]
     Unreachable {
         /// The switch.
         switch: SocketAddrV4,
         /// The worker's address.
         local: SocketAddrV4,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// Packets do not fit.
     #[error(
@@ -136,8 +136,8 @@ impl Client {
     pub fn join(config: ClientConfig) -> Result<Self, Error> {
         let ClientConfig { switch, local, worker } = config;
         let worker = Worker::new(worker, clock::now())?;
-        let socket = Socket::bind(local).map_err(|source| Error::Bind { local, source })?;
-        socket.connect(switch).map_err(|source| Error::Unreachable { switch, local, source })?;
+        let socket = Socket::bind(local).map_err(|reason| Error::Bind { local, reason })?;
+        socket.connect(switch).map_err(|reason| Error::Unreachable { switch, local, reason })?;
         let local = socket.local().unwrap_or(local);
         let (buffer, totals) = ([0; PAYLOAD_BYTES], Totals::default());
         let mut client = Client { switch, local, socket, worker, buffer, totals, last_error: None, stop: None };

@@ -49,21 +49,21 @@ pub enum ServerError {
     Workers(u8),
     /// The namespace can't be entered.
     #[error(
-        "cannot enter network namespace {name}: {source}. `ip netns list` shows those that exist; entering needs root"
+        "cannot enter network namespace {name}: {reason}. `ip netns list` shows those that exist; entering needs root"
     )]
     Namespace {
         /// Its name.
         name: String,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// No socket.
-    #[error("cannot listen on {listen}: {source}. Is the address on an interface here, and the port not in use?")]
+    #[error("cannot listen on {listen}: {reason}. Is the address on an interface here, and the port not in use?")]
     Bind {
         /// The address.
         listen: SocketAddrV4,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The thread is gone.
     #[error("the parameter server's thread ended before its time")]
@@ -164,9 +164,9 @@ impl ParameterServer {
         }
         Config::new(job, 0, segments, lanes, 0).check()?;
         if let Some(name) = &config.netns {
-            netns::enter(name).map_err(|source| ServerError::Namespace { name: name.clone(), source })?;
+            netns::enter(name).map_err(|reason| ServerError::Namespace { name: name.clone(), reason })?;
         }
-        let socket = Socket::bind(listen).map_err(|source| ServerError::Bind { listen, source })?;
+        let socket = Socket::bind(listen).map_err(|reason| ServerError::Bind { listen, reason })?;
         let values = segments as usize * lanes;
         Ok(ParameterServer {
             socket,

@@ -29,12 +29,21 @@ pub(super) struct Closer {
     due: Option<(u32, u8)>,
     /// Rounds with a contribution from each of these workers: others are gone.
     survivors: Option<u32>,
+    /// Workers that may still contribute to the rounds that are due: a deadline does not wait for more.
+    present: u8,
     next_at: Nanos,
 }
 
 impl Closer {
     pub(super) fn new(segments: u32) -> Self {
-        Closer { frontiers: vec![0; segments as usize], first: 1, due: None, survivors: None, next_at: 0 }
+        Closer {
+            frontiers: vec![0; segments as usize],
+            first: 1,
+            due: None,
+            survivors: None,
+            present: u8::MAX,
+            next_at: 0,
+        }
     }
 
     /// The deadline of `round` has passed.
@@ -61,11 +70,16 @@ impl Closer {
         self.first = first;
     }
 
+    /// So many members of the rule in force are left.
+    pub(super) fn set_present(&mut self, present: u8) {
+        self.present = present;
+    }
+
     /// The CLOSE that a segment needs, if any. `max_round`: nobody has pushed beyond.
     fn close(&self, segment: usize, max_round: u32) -> Option<Close> {
         let round = (self.frontiers.get(segment)? + 1).max(self.first);
         let (required, at_least) = match (self.due, self.survivors) {
-            (Some((due, at_least)), _) if round <= due => (0, at_least),
+            (Some((due, at_least)), _) if round <= due => (0, at_least.min(self.present)),
             (_, Some(survivors)) if round <= max_round => (survivors, 1),
             _ => return None,
         };
@@ -124,6 +138,16 @@ mod tests {
         assert_eq!((next.segment, next.round), (1, 5));
         closer.on_status(1, 5, 5, 5);
         assert_eq!((poll(&mut closer, u64::MAX, 5), closer.next_wakeup()), (vec![], None));
+    }
+
+    #[test]
+    fn a_deadline_waits_for_no_more_than_are_left() {
+        let mut closer = Closer::new(1);
+        closer.set_due(0, 5, 3);
+        assert_eq!(poll(&mut closer, 0, 5), [(0, 5, 0, 3)]);
+        closer.set_survivors(1, Some(0b1111)); // two of them are to take part only later
+        closer.set_present(2);
+        assert_eq!(poll(&mut closer, 1, 5), [(0, 5, 0, 2)]);
     }
 
     #[test]

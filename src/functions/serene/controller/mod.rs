@@ -415,6 +415,7 @@ impl Controller {
             swap.go_to(Step::Completing, now);
         }
         self.closer.set_first(self.start);
+        self.closer.set_present((self.rule.members & live).count_ones() as u8);
         let in_force = (self.rule, self.in_force.strategy);
         let to_come = self.swap.map(|swap| (swap.rule, swap.record.to.strategy));
         let waits_in_vain = |(rule, strategy): (Rule, Strategy)| {

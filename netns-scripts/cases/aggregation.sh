@@ -43,8 +43,10 @@ state '.jobs | length == 1 and .[0].strategy == "bsp" and (.[0].members | length
 echo "two jobs as bsp beside a ring: every sum is that of a single process, every reduced value is right"
 ctl job load "$work/second.toml" || fail "the second job is not loaded"
 refused '3, 4' swap bsp
-ip netns exec "$prefix-h1" tcpdump -q -i eth0 -Q in -c 200 -w "$work/answers.pcap" udp src port 24190 and dst port 7001 2>/dev/null &
+ip netns exec "$prefix-h1" timeout 30 tcpdump -q -i eth0 -Q in -c 200 -w "$work/answers.pcap" \
+	udp src port 24190 and dst port 7001 2>"$work/tcpdump" &
 capture=$!
+within 10 grep -q listening "$work/tcpdump" || fail "tcpdump says: $(cat "$work/tcpdump")"
 train job --padding 0ms --rounds 200 --verify >"$work/train.json" 2>"$work/train.err" &
 training=$!
 train second --padding 0ms --rounds 200 --verify --seed 2 >"$work/second.json" 2>"$work/second.err" &

@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn the_sum_is_that_of_16_bit_words_whatever_the_length() {
-        let data: Vec<u8> = (0..1500u32).map(|i| (i * 167 >> 3) as u8 | 0x80).collect();
+        let data: Vec<u8> = (0..1500u32).map(|i| ((i * 167) >> 3) as u8 | 0x80).collect();
         for len in (0..64).chain(1436..=1500) {
             let words = data[..len].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0)));
             assert_eq!(sum(&data[..len]), fold(words.sum()), "{len} bytes");

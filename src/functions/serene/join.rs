@@ -87,8 +87,9 @@ impl JobState {
         cx.stage("ingress", "answer");
         let open = (frontier + 1).max(generation.start);
         let rule = self.rule(cx, &generation, open);
-        // A worker that is yet to come begins with the sum of all rounds before its first.
-        if open < first && rule.visibility == Visibility::Deferred {
+        // A worker that is yet to come begins when nobody has to wait in a round before its first: once it is there, those
+        // who are behind jump to it and release no round on their way. Without slack it has the sum of all rounds before.
+        if open.saturating_add(rule.slack) < first {
             return Ok(Verdict::Consume);
         }
         // An earlier process of this worker may have been further ahead; those labels are used up. Not beyond what the

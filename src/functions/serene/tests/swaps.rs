@@ -80,6 +80,26 @@ fn from_an_immediate_rule_who_is_behind_jumps_to_the_boundary() {
 }
 
 #[test]
+fn who_joins_at_a_boundary_does_not_leave_others_waiting_for_rounds_that_are_jumped_over() {
+    let mut net = Net::joined(&job(3, 1, SLACK_3));
+    let two = SLACK_3.compile(0b011, 1, Visibility::Immediate);
+    net.serene().set_rule(JOB, 0, two);
+    for round in 1..=3 {
+        net.ask(0, round, 1);
+    }
+    net.park(0, 4, 1);
+    // From round 5 on worker 2 takes part.
+    let three = SLACK_3.compile(0b111, 2, Visibility::Immediate);
+    net.serene().set_rule(JOB, 1, three);
+    assert_eq!(net.ask_switch(Type::Arm, 1, 5).0, Code::Done);
+    assert_eq!(net.join(2, 300)[0].header.next_round, 5);
+    let pull = Repr { incarnation_or_included: 300, ..net.header(Type::Pull, 2) };
+    assert_eq!(net.by_worker(2, pull, &[]), [], "worker 0 waits for round 1, which worker 1 would jump over");
+    net.release(1, 1, 2);
+    assert_eq!(net.by_worker(2, pull, &[])[0].header.next_round, 5, "nobody waits for a round before 5 any more");
+}
+
+#[test]
 fn with_drain_who_is_behind_walks() {
     let mut net = Net::joined(&job(2, 1, SLACK_3));
     net.ask(0, 1, 1);

@@ -46,12 +46,13 @@ const MEMBERS: [(&str, &str); 7] = [
     ("last seen ms ago", "/silent_ms"),
 ];
 
-const SWAPS: [(&str, &str); 10] = [
+const SWAPS: [(&str, &str); 11] = [
     ("job", "/job"),
     ("swap", "/id"),
     ("at s", "/at_s"),
     ("from", "/from"),
     ("to", "/to"),
+    ("workers", "/members"),
     ("round", "/boundary"),
     ("refused", "/naks"),
     ("drain ms", "/drain_ms"),

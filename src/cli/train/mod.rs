@@ -149,6 +149,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let progress = crate::cli::progress::spinner();
     let record = coordinator::run(&orders, limits, &stop, &mut |record| show(&progress, record))?;
     progress.finish_and_clear();
+    ensure!(
+        record.rounds().next().is_some(),
+        "no round was completed in {:.1} s: under bsp each waits for every worker of the job; `symphony ctl status` says who \
+         has not joined",
+        record.elapsed_ns as f64 / 1e9
+    );
     let report = Report::new(&task, &orders, &record);
     for line in &report.warnings {
         tracing::warn!("{line}");

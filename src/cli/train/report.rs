@@ -22,7 +22,7 @@ pub struct Report {
     pub segments: u32,
     /// From the start to the end.
     pub elapsed_s: f64,
-    /// Last round that a worker here completed.
+    /// Last round that a worker here completed; a job counts on from one run to the next.
     pub rounds: u32,
     /// Of all workers here together.
     pub cumulative_wait_s: f64,
@@ -97,9 +97,10 @@ impl Report {
             0 => String::new(),
             wrong => format!("\n{wrong} SUMS DIFFER from those of a single process"),
         };
+        let rounds = self.workers.iter().filter_map(|worker| worker["rounds"].as_u64()).max().unwrap_or(0);
         format!(
-            "{table}\n{} rounds in {:.1} s, {:.1} s waited in all{accuracy}{wrong}",
-            self.rounds, self.elapsed_s, self.cumulative_wait_s
+            "{table}\n{rounds} rounds in {:.1} s, {:.1} s waited in all{accuracy}{wrong}",
+            self.elapsed_s, self.cumulative_wait_s
         )
     }
 }

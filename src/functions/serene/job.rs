@@ -60,7 +60,7 @@ pub enum JobError {
         members: usize,
     },
     /// The id is another job's.
-    #[error("id: job {0} is there already; remove it or take another number")]
+    #[error("id: job {0} is there already; unload it or take another number")]
     Exists(u8),
 }
 

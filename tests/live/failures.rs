@@ -103,6 +103,24 @@ fn a_worker_that_restarts_during_a_swap_does_not_hold_it_up() {
 }
 
 #[test]
+fn a_job_that_all_have_left_is_there_for_who_comes_next() {
+    let Some(net) = Net::new("next", 3) else { return };
+    let switch = start(&net, "");
+    // One after the other, so that the rule in force is in the end one of worker 0 alone.
+    let workers = [(0, 90), (1, 60), (2, 30)].map(|(worker, rounds)| work(&net, worker, rounds));
+    for worker in workers {
+        worker.join().unwrap().unwrap();
+    }
+    switch.wait_for("complete: bsp of 2 workers -> bsp of 1 workers");
+    switch.wait_for("no worker is left");
+    for worker in [2, 1, 0] {
+        let last = work(&net, worker, 10).join().unwrap().unwrap();
+        assert!(last > 99, "worker {worker} went on as if nothing had been before: {last}");
+    }
+    switch.stop();
+}
+
+#[test]
 fn a_switch_that_restarts_is_told_by_every_worker_and_the_run_begins_anew() {
     let Some(net) = Net::new("restart", 3) else { return };
     let switch = start(&net, "");

@@ -16,6 +16,9 @@ use super::net::{Net, Switch, eventually};
 /// Rounds after the last swap, in which what was returned finds its way in.
 const LAST_ROUNDS: u32 = 20;
 
+/// Longest time until a worker that died has a successor.
+const AWAY: Duration = Duration::from_secs(1);
+
 #[test]
 fn bsp_over_bad_links_equals_the_sum_bit_for_bit_for_100_rounds() {
     let Some(last) = bsp_equals_the_sum("bsp", BAD_LINKS, 100) else { return };
@@ -210,7 +213,9 @@ impl Run {
     /// Ends the run as bsp, in which all end with the same round; checks that all have the same sums, and that the workers
     /// are in them as often as they were told.
     fn finish(self, switch: &Switch) -> Vec<Books> {
-        self.dying.store(false, Ordering::Relaxed);
+        if self.dying.swap(false, Ordering::Relaxed) {
+            thread::sleep(AWAY + Duration::from_millis(500)); // who is away comes back, or it would be after the end
+        }
         let all_there = || state(switch)["members"].as_array().unwrap().iter().all(|member| member["member"] == true);
         assert!(eventually(all_there), "{}", state(switch));
         swap(switch, "bsp");
@@ -264,7 +269,7 @@ impl Books {
                 books.most += contribution.iter().sum::<i64>();
                 (books.deaths, books.rounds) = (books.deaths + 1, books.rounds + 1);
                 drop(client);
-                thread::sleep(Duration::from_millis(random.next() % 1_000));
+                thread::sleep(AWAY.mul_f64(random.next() as f64 / u64::MAX as f64));
                 client = job.join(worker).unwrap();
                 continue;
             }

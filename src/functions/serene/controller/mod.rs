@@ -346,9 +346,10 @@ impl Controller {
 
     fn on_answer(&mut self, now: Nanos, header: &Repr, control: &Control) {
         self.max_round = self.max_round.max(header.round);
+        let margin = self.margin();
         let Some(swap) = self.swap.as_mut().filter(|swap| swap.record.id == control.swap_id) else { return };
         let request = Type::from_number(header.norm);
-        match swap.on_answer(now, request, control.code, header.round, control.boundary) {
+        match swap.on_answer(now, request, control.code, header.round, control.boundary, margin) {
             Progress::Nothing => {}
             Progress::Refused => {
                 let SwapRecord { id, boundary, .. } = swap.record;
@@ -425,6 +426,12 @@ impl Controller {
         self.closer.set_survivors(now, missed.then_some(live));
     }
 
+    /// Rounds from the latest pushed to a boundary. Where all that the rule in force counts on are gone, nobody pushes for a
+    /// round in between.
+    fn margin(&self) -> u32 {
+        if self.rule.members & self.wanted.members == 0 { 1 } else { MARGIN }
+    }
+
     fn begin(&mut self, now: Nanos) {
         let Target { strategy, members } = self.wanted;
         let rule = strategy.compile(members, self.next_version, self.rule.visibility);
@@ -433,7 +440,7 @@ impl Controller {
             from: self.in_force,
             to: self.wanted,
             version: self.next_version,
-            boundary: self.max_round.saturating_add(MARGIN),
+            boundary: self.max_round.saturating_add(self.margin()),
             naks: 0,
             asked_at: now,
             armed_at: None,

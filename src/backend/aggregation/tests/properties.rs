@@ -87,14 +87,14 @@ fn workers_that_leave_or_die_and_come_back_break_nothing() {
 
 /// `cargo test --lib a_thousand_networks -- --ignored --nocapture`
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes 5 s, and minutes without optimisation"]
 fn a_thousand_networks_break_nothing() {
     random_runs(1000..2000, |setup| setup);
 }
 
 /// `cargo test --lib absences_in_a_thousand_networks -- --ignored --nocapture`
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "known to fail at seed 1137: a joiner keeps the boundary of a swap that was taken back, beyond what the rule allows"]
 fn absences_in_a_thousand_networks_break_nothing() {
     random_runs(1000..2000, with_absences);
 }

@@ -14,9 +14,6 @@ use super::{Error, be16, be32, put};
 /// Length of the header.
 pub const HEADER_LEN: usize = 32;
 
-/// Length of a control packet's body.
-pub const CONTROL_LEN: usize = 16;
-
 /// The only version.
 pub const VERSION: u8 = 1;
 
@@ -46,15 +43,6 @@ mod field {
     pub const INCARNATION_OR_INCLUDED: usize = 20;
     pub const NEXT_ROUND: usize = 24;
     pub const TS: usize = 28;
-
-    // Of the control body.
-    pub const SWAP_ID: usize = 0;
-    pub const BOUNDARY: usize = 4;
-    pub const FROM: usize = 8;
-    pub const TO: usize = 10;
-    pub const ALIGN: usize = 12;
-    pub const CODE: usize = 13;
-    pub const RESERVED: usize = 14;
 }
 
 macro_rules! numbered {
@@ -76,6 +64,11 @@ macro_rules! numbered {
         }
     };
 }
+
+// Below the macro, which it uses.
+mod control;
+
+pub use control::{Align, CONTROL_LEN, Code, Control};
 
 numbered! {
     /// What a packet is. Even numbers up to 6 come from workers and odd ones up to 7 go to them; 8 and above pass between
@@ -120,32 +113,6 @@ numbered! {
         Rejoin = 1,
         /// It is no longer a member.
         Dropped = 2,
-    }
-}
-
-numbered! {
-    /// How workers that are behind get to a boundary.
-    Align {
-        /// They are told to go on from the boundary as soon as somebody is there.
-        Jump = 0,
-        /// They walk, round by round.
-        Drain = 1,
-    }
-}
-
-numbered! {
-    /// How a control packet fared. 0 in requests.
-    Code {
-        /// Done, now or by an earlier copy of the same packet.
-        Done = 0,
-        /// Somebody has pushed for the boundary or beyond: take a higher one.
-        Nak = 1,
-        /// Another swap is under way.
-        Busy = 2,
-        /// Somebody is past the boundary, so that it cannot be taken back.
-        TooLate = 3,
-        /// There is no such swap: its turn is over, or it never was.
-        Unknown = 4,
     }
 }
 
@@ -340,15 +307,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         if !self.kind().has_control_body() {
             return None;
         }
-        let body = &self.data()[HEADER_LEN..];
-        Some(Control {
-            swap_id: be32(body, field::SWAP_ID),
-            boundary: be32(body, field::BOUNDARY),
-            from_version: be16(body, field::FROM),
-            to_version: be16(body, field::TO),
-            align: Align::from_number(body[field::ALIGN])?,
-            code: Code::from_number(body[field::CODE])?,
-        })
+        Control::parse(self.data().get(HEADER_LEN..)?)
     }
 
     #[inline]
@@ -473,41 +432,6 @@ impl Repr {
         put(buffer, field::NEXT_ROUND, &self.next_round.to_be_bytes());
         put(buffer, field::TS, &self.ts_us.to_be_bytes());
         Ok(HEADER_LEN)
-    }
-}
-
-/// The body of a control packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Control {
-    /// Number of the swap; the same in every copy of one request, and in its answer.
-    pub swap_id: u32,
-    /// B: first round of the new rule.
-    pub boundary: u32,
-    /// Version of the rule before it.
-    pub from_version: u16,
-    /// Version of the rule from it on.
-    pub to_version: u16,
-    /// How workers that are behind get there.
-    pub align: Align,
-    /// How the request fared; [`Code::Done`] in requests.
-    pub code: Code,
-}
-
-impl Control {
-    /// Writes 16 bytes, to stand behind the header, and returns their number.
-    ///
-    /// # Errors
-    /// [`Error::TooLong`] when `buffer` is too short.
-    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, Error> {
-        let buffer = buffer.get_mut(..CONTROL_LEN).ok_or(Error::TooLong)?;
-        put(buffer, field::SWAP_ID, &self.swap_id.to_be_bytes());
-        put(buffer, field::BOUNDARY, &self.boundary.to_be_bytes());
-        put(buffer, field::FROM, &self.from_version.to_be_bytes());
-        put(buffer, field::TO, &self.to_version.to_be_bytes());
-        buffer[field::ALIGN] = self.align as u8;
-        buffer[field::CODE] = self.code as u8;
-        put(buffer, field::RESERVED, &[0, 0]);
-        Ok(CONTROL_LEN)
     }
 }
 

@@ -87,7 +87,18 @@ fn partial_over_bad_links_adds_up_to_what_the_workers_were_told() {
 #[test]
 fn swaps_at_random_lose_no_contribution_and_count_none_twice() {
     let wanted = std::env::var("SYMPHONY_LIVE_SWAPS").map_or(200, |text| text.parse().unwrap());
-    swap_at_random("swaps", wanted, "", false);
+    swap_at_random("swaps", wanted, &Turmoil { links: BAD_LINKS, ..Turmoil::default() });
+}
+
+/// The controller and the switch hear only part of what they say to each other. 100 swaps, or as many as
+/// `SYMPHONY_LIVE_SWAPS` says.
+#[test]
+fn swaps_go_on_although_a_third_of_the_controllers_packets_and_of_their_answers_is_lost() {
+    let wanted = std::env::var("SYMPHONY_LIVE_SWAPS").map_or(100, |text| text.parse().unwrap());
+    let control = "fault = { loss = 0.33, duplicate = 0.1, delay = \"1ms\", delay_jitter = \"1ms\", reorder = 0.1 }\n";
+    let Some((_, last)) = swap_at_random("control", wanted, &Turmoil { control, ..Turmoil::default() }) else { return };
+    // Links are sound. An ARM and a COMPLETE each swap, and their answers.
+    assert!(last["drops"]["fault_loss"].as_u64().unwrap() > wanted as u64, "{last}");
 }
 
 /// 60 swaps, or as many as `SYMPHONY_LIVE_SWAPS` says. Some workers are away for so long that they are dropped.
@@ -95,11 +106,22 @@ fn swaps_at_random_lose_no_contribution_and_count_none_twice() {
 fn workers_that_die_between_push_and_answer_meanwhile_count_at_most_once() {
     let wanted = std::env::var("SYMPHONY_LIVE_SWAPS").map_or(60, |text| text.parse().unwrap());
     let drop = "[[policy]]\nwhen = \"silent(worker) > 500ms\"\nthen = \"drop_member(worker)\"\n";
-    let workers = swap_at_random("deaths", wanted, drop, true);
+    let turmoil = Turmoil { links: BAD_LINKS, policies: drop, dying: true, ..Turmoil::default() };
+    let Some((workers, _)) = swap_at_random("deaths", wanted, &turmoil) else { return };
     assert!(workers.iter().map(|books| books.deaths).sum::<u64>() > 10, "{workers:?}");
 }
 
-fn swap_at_random(name: &str, wanted: usize, policies: &str, dying: bool) -> Vec<Books> {
+/// What swaps at random have to get along with. The first three are TOML: for each port, for `[serene]`, for the job file.
+#[derive(Default)]
+struct Turmoil {
+    links: &'static str,
+    control: &'static str,
+    policies: &'static str,
+    dying: bool,
+}
+
+/// What the workers were told, and the switch's last words.
+fn swap_at_random(name: &str, wanted: usize, turmoil: &Turmoil) -> Option<(Vec<Books>, Value)> {
     const STRATEGIES: [&str; 9] = [
         "bsp",
         "partial(k = n-1, late = return)",
@@ -111,12 +133,12 @@ fn swap_at_random(name: &str, wanted: usize, policies: &str, dying: bool) -> Vec
         "timed(5ms, kmin = 1, late = drop)",
         "timed(10ms, kmin = n-1, late = return)",
     ];
-    let Some(net) = Net::new(name, 4) else { return Vec::new() };
+    let net = Net::new(name, 4)?;
     let job = Job { workers: 4, segments: 6 };
-    let switch = Switch::start(&net, BAD_LINKS, SERVICE);
-    job.load(&switch, "bsp", policies).unwrap();
+    let switch = Switch::start(&net, turmoil.links, &format!("{SERVICE}{}", turmoil.control));
+    job.load(&switch, "bsp", turmoil.policies).unwrap();
     let run = Run::start(&net, job);
-    run.dying.store(dying, Ordering::Relaxed);
+    run.dying.store(turmoil.dying, Ordering::Relaxed);
     let (mut random, mut trace, started) = (Random(7), BTreeMap::new(), Instant::now());
     let (mut asked, mut seen, mut moved_at) = (0, 0, Instant::now());
     while complete(&trace) < wanted {
@@ -136,10 +158,12 @@ fn swap_at_random(name: &str, wanted: usize, policies: &str, dying: bool) -> Vec
     }
     let swapped = started.elapsed();
     let workers = run.finish(&switch);
+    // Those that the workers began by leaving.
+    assert!(eventually(|| state(&switch)["swap"].is_null()), "{}", state(&switch));
     let state = state(&switch);
     remember(&mut trace, &state);
     check_trace(&trace);
-    switch.stop();
+    let last = switch.stop();
     let naks: u64 = trace.values().map(|swap| swap["naks"].as_u64().unwrap()).sum();
     let rounds: u64 = workers.iter().map(|books| books.rounds).sum();
     println!(
@@ -149,7 +173,7 @@ fn swap_at_random(name: &str, wanted: usize, policies: &str, dying: bool) -> Vec
         state["counters"]
     );
     workers.iter().for_each(|books| println!("{books:?}"));
-    workers
+    Some((workers, last))
 }
 
 fn complete(trace: &BTreeMap<u64, Value>) -> usize {

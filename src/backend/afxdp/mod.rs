@@ -35,7 +35,7 @@ use super::clock;
 use super::controllers::Controllers;
 use super::live::{Request, Snapshot};
 use super::xdp::Kernel;
-use crate::dataplane::{MacAddress, Nanos, PortConfig, PortId, SwitchConfig};
+use crate::dataplane::{Fault, MacAddress, Nanos, PortConfig, PortId, SwitchConfig};
 use crate::functions::forward::{Forward, ForwardConfig};
 use crate::functions::serene::{self, Serene, SereneConfig};
 use crate::functions::symphony::{Job, Parameters, Symphony};
@@ -75,6 +75,8 @@ pub struct Aggregation {
     pub address: Ipv4Addr,
     /// The Ethernet address that goes with it.
     pub mac: MacAddress,
+    /// Faults of the CPU port: in, what the control plane sends; out, what it is answered.
+    pub control_fault: Option<Fault>,
     /// Aggregation jobs from the start.
     pub jobs: Vec<serene::Job>,
 }
@@ -118,7 +120,7 @@ impl Runner {
         );
         let controllers = Controllers::new(cpu_port);
         let mut config = spec.switch.clone();
-        config.ports.extend(cpu_port.map(|_| cpu_port_config()));
+        config.ports.extend(service.map(cpu_port_config));
         let mut worker = Worker::new(&config, ports, functions, kernel, controllers, netdev, memory);
         let since = clock::now();
         for job in &spec.jobs {
@@ -168,8 +170,9 @@ impl Runner {
 }
 
 /// The port behind which only the control plane is.
-fn cpu_port_config() -> PortConfig {
-    PortConfig { name: "cpu".into(), rate_bps: None, buffer_bytes: 1 << 20, red: None, pfc: None, fault: None }
+fn cpu_port_config(service: &Aggregation) -> PortConfig {
+    let fault = service.control_fault;
+    PortConfig { name: "cpu".into(), rate_bps: None, buffer_bytes: 1 << 20, red: None, pfc: None, fault }
 }
 
 /// Routed packets leave with the MAC of the port that they leave by.

@@ -132,7 +132,7 @@ fn red(ecn: &Ecn, key: &Key) -> Result<Option<Red>, Wrong> {
     Ok(Some(Red { kmin_bytes: table.kmin.0, kmax_bytes: table.kmax.0, pmax: table.pmax }))
 }
 
-fn fault(table: Option<&FaultTable>, key: &Key) -> Result<Option<Fault>, Wrong> {
+pub(super) fn fault(table: Option<&FaultTable>, key: &Key) -> Result<Option<Fault>, Wrong> {
     let Some(table) = table else { return Ok(None) };
     let FaultTable { direction, loss, duplicate, delay, delay_jitter, reorder, corrupt } = *table;
     for (name, value) in [("loss", loss), ("duplicate", duplicate), ("reorder", reorder), ("corrupt", corrupt)] {

@@ -5,8 +5,9 @@ use std::path::{Path, absolute};
 
 use serde::{Deserialize, Serialize};
 
-use super::compile::mac;
+use super::compile::{fault, mac};
 use super::error::{ConfigError, Key, Wrong};
+use super::file::FaultTable;
 use crate::backend::afxdp::Aggregation;
 use crate::control::serene::JobFile;
 use crate::functions::serene::Job;
@@ -22,6 +23,9 @@ pub struct SereneTable {
     /// Job files of aggregation jobs that are there from the start; relative to this file.
     #[serde(default)]
     pub load: Vec<String>,
+    /// Faults of the way between the switch and the control plane of aggregation jobs; left out: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<FaultTable>,
 }
 
 impl SereneTable {
@@ -59,6 +63,7 @@ impl SereneTable {
         let mac = mac(text).filter(|mac| mac[0] & 1 == 0).ok_or_else(|| {
             place(key.name("mac").wrong(format!("{text:?} is no station's MAC; write it as 02:00:00:00:00:01")))
         })?;
+        let control_fault = fault(self.fault.as_ref(), &key.name("fault")).map_err(&place)?;
         let mut jobs: Vec<Job> = Vec::new();
         for (index, path) in self.load.iter().enumerate() {
             let key = key.name("load").index(index);
@@ -80,6 +85,6 @@ impl SereneTable {
             }
             jobs.push(job);
         }
-        Ok(Aggregation { address, mac, jobs })
+        Ok(Aggregation { address, mac, control_fault, jobs })
     }
 }

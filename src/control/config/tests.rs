@@ -328,6 +328,10 @@ fn without_its_table_there_is_no_aggregation_and_with_it_a_service_address() {
     assert_eq!(serene.address, std::net::Ipv4Addr::new(10, 0, 0, 254));
     assert_eq!(serene.mac, [0x02, 0x5e, 10, 0, 0, 254], "locally administered, and its own");
     assert_eq!(live(&format!("{SERENE}mac = '02:00:00:00:00:09'")).serene.unwrap().mac, [2, 0, 0, 0, 0, 9]);
+    assert_eq!(serene.control_fault, None);
+    let faulty = live(&format!("{SERENE}fault = {{ loss = 0.3 }}"));
+    assert_eq!(faulty.serene.as_ref().unwrap().control_fault, Some(Fault { loss: 0.3, ..Fault::default() }));
+    assert_eq!(live(&faulty.to_toml()), faulty);
 }
 
 #[test]
@@ -352,6 +356,7 @@ fn what_is_wrong_with_aggregation_is_told_where_it_is_written() {
         SERENE.replace("10.0.0.254", "224.0.0.1"),
         format!("{SERENE}mac = '03:00:00:00:00:01'"),
         format!("{SERENE}laod = []"),
+        format!("{SERENE}fault = {{ loss = 5 }}"),
         format!("{SERENE}load = ['9.toml']"),
         format!("{SERENE}load = ['1.toml', '2.toml']"),
         format!("{SERENE}load = ['3.toml']"),
@@ -361,7 +366,8 @@ fn what_is_wrong_with_aggregation_is_told_where_it_is_written() {
     DIR/switch.toml:4:11: serene.address: "10.0.0.0/24" is no host's IPv4 address; give a free one of the workers' network
     DIR/switch.toml:4:11: serene.address: "224.0.0.1" is no host's IPv4 address; give a free one of the workers' network
     DIR/switch.toml:5:7: serene.mac: "03:00:00:00:00:01" is no station's MAC; write it as 02:00:00:00:00:01
-    DIR/switch.toml:5:1: serene.laod: unknown field `laod`, expected one of `address`, `mac`, `load`; did you mean `load`?
+    DIR/switch.toml:5:1: serene.laod: unknown field `laod`, expected one of `address`, `mac`, `load`, `fault`; did you mean `load`?
+    DIR/switch.toml:5:18: serene.fault.loss: 5 is no probability; use 0 to 1
     DIR/switch.toml:5:9: serene.load[0]: cannot read DIR/9.toml: No such file or directory (os error 2); paths are relative to this file
     DIR/switch.toml:5:19: serene.load[1]: DIR/2.toml describes job 7, as another one does; give each its own id
     DIR/switch.toml:5:9: serene.load[0]: DIR/3.toml has the member 10.0.0.254:7001, which is the switch's own address

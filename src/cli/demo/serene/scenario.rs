@@ -214,7 +214,7 @@ then = "drop_member(worker)"
         }
         let name = format!("job file of {}", arm.name());
         let job = JobFile::parse(&self.job_file(arm), &name).context("the demo's own job file is refused")?.job;
-        Ok(Some(Aggregation { address: SERVICE, mac: SERVICE_MAC, jobs: vec![job] }))
+        Ok(Some(Aggregation { address: SERVICE, mac: SERVICE_MAC, control_fault: None, jobs: vec![job] }))
     }
 
     /// When a run ends: without a target when its rounds are over; with one at its length, and later if the target is not

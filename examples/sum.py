@@ -20,7 +20,8 @@ import time
 HEADER = struct.Struct(">BBBBIIBBHIIII")
 LATE, OLD = 2, 32
 PUSH, RESULT, PULL, WAIT, JOIN, JOIN_ACK, LEAVE, NOTICE = range(8)
-NOTICES = {1: "the switch does not know this worker: it was restarted", 2: "this worker is not a member of the job"}
+NOTICES = {1: "the switch does not know this worker: it was restarted", 2: "this worker is not a member of the job",
+           3: "the switch does not know the job: load it first"}
 JOB, SEGMENT, LANES, SCALE = 1, 0, 8, 1 << 24
 
 

@@ -62,7 +62,7 @@ drop_reasons! {
     AggregationCorrupted = "aggregation_corrupted",
     /// An aggregation packet of a type that its sender may not send: an answer, or a controller's not by the CPU port.
     NotControl = "not_control",
-    /// An aggregation packet of a job that is not there.
+    /// An aggregation packet of the control plane, or a copy of an answer, of a job that is not there. Workers are told.
     UnknownJob = "unknown_job",
     /// An aggregation packet whose worker is not of its job, or sent from another address.
     NotMember = "not_member",

@@ -113,6 +113,8 @@ numbered! {
         Rejoin = 1,
         /// It is no longer a member.
         Dropped = 2,
+        /// There is no such job: it is not loaded yet, or no longer.
+        UnknownJob = 3,
     }
 }
 

@@ -99,6 +99,8 @@ pub struct Worker {
     report: Report,
     /// The open round was given up to join again.
     interrupted: bool,
+    /// The switch said so to a JOIN.
+    job_unknown: bool,
     heard_at: Nanos,
     counters: Counters,
     event: Option<Event>,
@@ -128,6 +130,7 @@ impl Worker {
             jump: None,
             report: Report::default(),
             interrupted: false,
+            job_unknown: false,
             heard_at: now,
             counters: Counters::default(),
             event: None,
@@ -460,6 +463,20 @@ impl Worker {
             (Some(Notice::Dropped), Phase::Joining { .. }) if answers_request => {
                 self.fail(Failure::Dropped { job, worker });
             }
+            // A worker that comes before its job waits for it; to one that was there before, its sums are gone.
+            (Some(Notice::UnknownJob), Phase::Joining { .. }) if answers_request && self.epoch.is_none() => {
+                if !std::mem::replace(&mut self.job_unknown, true) {
+                    self.event = Some(Event::JobUnknown);
+                }
+            }
+            (Some(Notice::UnknownJob), Phase::Joining { .. }) if answers_request => {
+                self.fail(Failure::StoreLost { job, round: self.base });
+            }
+            // Not to a JOIN from before the job was there, which names no segment.
+            (Some(Notice::UnknownJob), Phase::Pulling | Phase::Pushing) if packet.segment() < self.config.segments => {
+                self.fail(Failure::StoreLost { job, round: self.base });
+            }
+            (Some(Notice::UnknownJob), _) => self.counters.stale += 1,
             (Some(Notice::Rejoin), Phase::Pushing) => self.ask(now, Phase::Joining { resume: true }),
             (Some(Notice::Dropped), Phase::Pushing) => {
                 // The others went on without us. We come back with the model as it is then; what is open is lost.

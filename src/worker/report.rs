@@ -12,6 +12,8 @@ pub enum Event {
     },
     /// All segments of a round are answered: the sum is in the store.
     Round(Report),
+    /// The switch does not know the job yet. The worker goes on asking.
+    JobUnknown,
     /// LEAVE was answered, or nobody cared to for a while.
     Left,
     /// It cannot go on.
@@ -92,6 +94,14 @@ pub enum Failure {
         /// How long it asked.
         waited_ms: u64,
     },
+    /// The job has not come.
+    #[error("the switch has not known job {job} for {waited_ms} ms: load it with `symphony ctl job load`")]
+    UnknownJob {
+        /// Job.
+        job: u8,
+        /// How long it asked.
+        waited_ms: u64,
+    },
     /// No answer at all.
     #[error(
         "the switch has answered nothing for {waited_ms} ms in round {round} of job {job}. Is it running, and does it have the job with as many lanes?"
@@ -112,9 +122,9 @@ pub enum Failure {
         /// Rank.
         worker: u8,
     },
-    /// The switch or the job was restarted: the sum of all rounds before is gone.
+    /// The switch or the job was restarted, or the job unloaded: the sum of all rounds before is gone.
     #[error(
-        "the switch lost the sums of job {job} after round {round}: it, or the job, was restarted. Start all workers again from a checkpoint"
+        "the switch lost the sums of job {job} after round {round}: the job was unloaded, or it or the switch was restarted. Start all workers again from a checkpoint"
     )]
     StoreLost {
         /// Job.

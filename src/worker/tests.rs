@@ -382,6 +382,46 @@ fn a_worker_that_hears_nothing_says_so() {
 }
 
 #[test]
+fn a_worker_waits_for_a_job_that_is_not_there_yet_and_says_so_once() {
+    let unknown = |join: &Repr| Repr { ts_us: join.ts_us, segment: join.segment, ..notice(Notice::UnknownJob, 77) };
+    let refuse = |bench: &mut Bench| {
+        let join = bench.send().expect("it asks");
+        bench.deliver(unknown(&join), 0);
+        bench.now = bench.now.max(bench.worker.next_timeout().expect("it asks again"));
+        join
+    };
+    let mut bench = Bench::new(1);
+    refuse(&mut bench);
+    assert_eq!(bench.worker.poll_event(), Some(Event::JobUnknown));
+    let late = refuse(&mut bench);
+    assert_eq!(bench.worker.poll_event(), None);
+    bench.send().expect("it asks");
+    bench.answer_join(5, 1);
+    let pull = bench.send().expect("it is let in");
+    bench.deliver(unknown(&late), 0);
+    assert_eq!((pull.kind, bench.worker.poll_event()), (Type::Pull, None), "a late copy is none of this");
+
+    let mut bench = Bench::new(1);
+    for _ in 0..3 {
+        refuse(&mut bench);
+    }
+    bench.worker.poll_event();
+    bench.now += JOIN_TIMEOUT_NS;
+    assert_eq!(bench.send(), None);
+    assert_eq!(bench.failure(), Failure::UnknownJob { job: 1, waited_ms: 10_000 });
+}
+
+#[test]
+fn a_job_that_is_gone_ends_its_workers_at_once() {
+    let mut bench = Bench::joined(2, 4);
+    let push = bench.push(0.5)[1];
+    bench.deliver(Repr { segment: push.segment, ..notice(Notice::UnknownJob, 76) }, 0);
+    assert_eq!(bench.worker.poll_event(), None, "meant for an earlier process of the rank");
+    bench.deliver(Repr { segment: push.segment, ..notice(Notice::UnknownJob, 77) }, 0);
+    assert_eq!(bench.failure(), Failure::StoreLost { job: 1, round: 3 });
+}
+
+#[test]
 fn leaving_ends_with_the_answer_or_without() {
     let mut bench = Bench::joined(1, 1);
     bench.worker.leave(bench.now);

@@ -226,8 +226,10 @@ impl Client {
         loop {
             self.receive();
             self.transmit()?;
-            if let Some(event) = self.worker.poll_event() {
-                return self.judge(event);
+            match self.worker.poll_event() {
+                Some(Event::JobUnknown) => self.say_what_for(),
+                Some(event) => return self.judge(event),
+                None => {}
             }
             if self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
                 return Err(Error::Stopped);
@@ -237,6 +239,15 @@ impl Client {
             // Where the kernel refuses to poll, reading will say why.
             let _ = self.socket.wait(wait);
         }
+    }
+
+    fn say_what_for(&self) {
+        let Config { job, worker, join_timeout_ns, .. } = self.worker.config();
+        let (switch, seconds) = (self.switch, join_timeout_ns / 1_000_000_000);
+        tracing::warn!(
+            "worker {worker}: switch {switch} does not know job {job} yet: load it with `symphony ctl job load`; waiting \
+             for {seconds} s"
+        );
     }
 
     fn judge(&mut self, event: Event) -> Result<Event, Error> {

@@ -55,7 +55,7 @@ use state::{Around, JobState};
 use crate::dataplane::{
     Cx, DropReason, Egress, Function, IpAddress, L3, Nanos, Phv, Replica, Service, Tracer, Verdict,
 };
-use crate::wire::aggregation::Type;
+use crate::wire::aggregation::{Notice, Type};
 use crate::wire::{AGGREGATION_PORT, Ecn, PROTOCOL_UDP, ethernet};
 
 /// How often the control plane is told that a worker lives.
@@ -174,7 +174,11 @@ impl Serene {
         };
         let state = self.jobs[usize::from(request.header.job)].as_deref_mut();
         cx.table("job", state.is_some());
-        let state = state.ok_or(DropReason::UnknownJob)?;
+        let state = match state {
+            Some(state) => state,
+            None if by_worker => return request.notice(cx, phv, &self.config, Notice::UnknownJob),
+            None => return Err(DropReason::UnknownJob),
+        };
         let mut around = Around { config: &self.config, digests: &mut self.digests };
         if by_worker {
             state.serve(cx, phv, &mut around, &request)

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::config::SereneConfig;
-use crate::dataplane::{Cx, DropReason, MacAddress, Phv, PortId, Tracer};
-use crate::wire::aggregation::{CONTROL_LEN, Control, HEADER_LEN, Packet, Repr};
+use crate::dataplane::{Cx, DropReason, MacAddress, Phv, PortId, Tracer, Verdict};
+use crate::wire::aggregation::{CONTROL_LEN, Control, Flags, HEADER_LEN, Notice, Packet, Repr, Type};
 use crate::wire::{AGGREGATION_PORT, ethernet, ipv4, udp};
 
 /// TTL of answers.
@@ -111,6 +111,23 @@ impl Request {
         }
         let receiver = Receiver { mac: self.mac, address: self.source };
         address(bytes, self.l3_offset, config, &receiver).ok_or(DropReason::TooLong)
+    }
+
+    /// Answers that the worker is not served, with the incarnation that it gave. Never longer than the request.
+    ///
+    /// # Errors
+    /// None but those of [`Request::answer`], for which it is too short.
+    pub(super) fn notice<T: Tracer>(
+        &self,
+        cx: &mut Cx<'_, T>,
+        phv: &mut Phv,
+        config: &SereneConfig,
+        notice: Notice,
+    ) -> Result<Verdict, DropReason> {
+        let header =
+            Repr { kind: Type::Notice, flags: Flags::default(), lane_count: 0, norm: notice as u8, ..self.header };
+        self.answer(cx, phv, config, &header, None)?;
+        Ok(Verdict::Forward(phv.ingress_port))
     }
 }
 

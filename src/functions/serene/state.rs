@@ -105,7 +105,7 @@ impl JobState {
         self.rules[generation.bank_of(round)]
     }
 
-    /// Answers that the worker is not served, with the incarnation that it gave.
+    /// [`Request::notice`], counted.
     pub(super) fn notice<T: Tracer>(
         &mut self,
         cx: &mut Cx<'_, T>,
@@ -115,10 +115,7 @@ impl JobState {
         notice: Notice,
     ) -> Result<Verdict, DropReason> {
         self.counters.notices += 1;
-        let header =
-            Repr { kind: Type::Notice, flags: Flags::default(), lane_count: 0, norm: notice as u8, ..request.header };
-        request.answer(cx, phv, around.config, &header, None)?;
-        Ok(Verdict::Forward(phv.ingress_port))
+        request.notice(cx, phv, around.config, notice)
     }
 
     /// A RESULT for `request` whose round goes by `rule`, with what holds from the next round on.

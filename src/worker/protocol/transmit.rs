@@ -89,7 +89,11 @@ impl Worker {
             Phase::Leaving => self.end(Event::Left),
             Phase::Joining { .. } => {
                 let waited_ms = self.config.join_timeout_ns / 1_000_000;
-                self.fail(Failure::JoinTimeout { job, worker, waited_ms });
+                let answered = self.request.sent_at.is_some_and(|sent_at| sent_at <= self.heard_at);
+                self.fail(match self.job_unknown && answered {
+                    true => Failure::UnknownJob { job, waited_ms },
+                    false => Failure::JoinTimeout { job, worker, waited_ms },
+                });
             }
             _ => {
                 let waited_ms = self.config.silence_timeout_ns / 1_000_000;

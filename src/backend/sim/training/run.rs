@@ -201,7 +201,7 @@ impl<'a, L: Learner> Run<'a, L> {
         while let Some(event) = self.hosts[number].worker.poll_event() {
             let host = &mut self.hosts[number];
             match event {
-                Happened::Joined { .. } => {}
+                Happened::Joined { .. } | Happened::JobUnknown => {}
                 Happened::Round(report) => {
                     host.results.count(&report);
                     match host.learner.after(now, &host.worker, &report) {

@@ -13,7 +13,7 @@ fn whatever_is_wrong_is_dropped_for_its_own_reason_and_changes_nothing() {
     use DropReason::*;
     type Change = fn(&mut Vec<u8>);
     // Offsets: IPv4 at 14, UDP at 34, aggregation header at 42, lanes at 74.
-    let cases: [(&str, DropReason, Change); 18] = [
+    let cases: [(&str, DropReason, Change); 17] = [
         ("version 2", AggregationMalformed, |b| b[42] = 0x20),
         ("type 12", AggregationMalformed, |b| b[42] = 0x1c),
         ("fewer lanes than announced", AggregationMalformed, |b| b[54] = 2),
@@ -22,7 +22,6 @@ fn whatever_is_wrong_is_dropped_for_its_own_reason_and_changes_nothing() {
         ("a wrong IPv4 checksum", AggregationCorrupted, |b| b[24] ^= 1),
         ("a wrong UDP checksum", AggregationCorrupted, |b| b[40] = 1),
         ("an answer", NotControl, |b| b[42] = 0x11),
-        ("a job that is not there", UnknownJob, |b| b[44] = 2),
         ("a worker that is not there", NotMember, |b| b[45] = 2),
         ("a worker beyond all", NotMember, |b| b[45] = 255),
         ("another worker's number", NotMember, |b| b[45] = 1),
@@ -205,6 +204,22 @@ fn a_leave_is_answered_and_told_to_the_controller() {
     let out = net.by_worker(1, net.header(Type::Leave, 1), &[]);
     assert_eq!((out[0].header.kind, out[0].header.norm), (Type::Notice, Notice::Dropped as u8));
     assert_eq!(net.digests(), [(0, 1, DigestKind::Left)]);
+}
+
+#[test]
+fn a_worker_of_a_job_that_is_not_there_is_told_in_a_packet_no_longer_than_its_own() {
+    let mut net = bsp();
+    assert!(net.serene().remove_job(JOB));
+    let push = net.push_header(1, 0, 1);
+    for (header, lanes) in [(net.header(Type::Join, 1), &[][..]), (push, &lanes(3)), (net.header(Type::Leave, 1), &[])]
+    {
+        let out = net.by_worker(1, header, lanes);
+        assert_eq!((out.len(), out[0].port, out[0].lanes.len()), (1, 1, 0));
+        let told = Repr { kind: Type::Notice, norm: Notice::UnknownJob as u8, lane_count: 0, ..header };
+        assert_eq!(out[0].header, told);
+    }
+    let echo = frame(mac(1), address(1), &payload(&net.header(Type::Notice, 1), &[]));
+    assert_eq!((net.raw(1, echo), net.drops(DropReason::NotControl)), (vec![], 1), "no answer to an answer");
 }
 
 #[test]

@@ -198,14 +198,69 @@ fn a_job_that_is_unloaded_or_loaded_anew_ends_its_workers_and_twice_it_is_not_lo
     let workers = [0, 1, 2].map(|worker| work_on(&net, worker));
     goes_on(&switch);
     switch.ask(Command::UnloadAggregation { job: 1 }).unwrap();
+    let unloaded = Instant::now();
     for worker in workers {
         let failure = failure(worker.join().unwrap());
-        assert!(matches!(failure, Failure::Silent { .. }) && failure.to_string().contains("have the job"), "{failure}");
+        assert!(matches!(failure, Failure::StoreLost { .. }), "{failure}");
+        assert!(failure.to_string().contains("the job was unloaded, or"), "{failure}");
     }
+    assert!(unloaded.elapsed() < Duration::from_secs(1), "their patience is 5 s");
     let none = switch.ask(Command::UnloadAggregation { job: 1 }).unwrap_err();
     assert!(none.contains("no aggregation job 1"), "{none}");
-    let last = switch.stop();
-    assert!(last["drops"]["unknown_job"].as_u64().unwrap() > 0, "{last}");
+    switch.stop();
+}
+
+#[test]
+fn workers_that_come_before_their_job_wait_for_it_and_say_in_the_end_that_it_is_not_there() {
+    let Some(net) = Net::new("early", 3) else { return };
+    let switch = Switch::start(&net, "", SERVICE);
+    let workers = [0, 1, 2].map(|worker| work(&net, worker, 20));
+    let impatient = net.spawn(1, || {
+        let mut config = JOB.config(0);
+        config.local.set_port(7002);
+        config.worker.join_timeout_ns = 500_000_000;
+        Client::join(config).map(drop).unwrap_err()
+    });
+    let failure = failure(impatient.join().unwrap());
+    assert_eq!(failure, Failure::UnknownJob { job: 1, waited_ms: 500 });
+    assert!(failure.to_string().contains("symphony ctl job load"), "{failure}");
+    JOB.load(&switch, "bsp", "").unwrap();
+    for worker in workers {
+        assert_eq!(worker.join().unwrap().unwrap(), 20);
+    }
+    switch.stop();
+}
+
+#[test]
+fn where_each_worker_is_and_what_became_of_swaps_is_told_and_nobody_waits_for_a_swap_of_nobody() {
+    let Some(net) = Net::new("told", 3) else { return };
+    let switch = start(&net, DROP_SILENT);
+    let states = || {
+        let status = switch.ctl("status").unwrap();
+        let members = status["jobs"][0]["members"].as_array().unwrap();
+        members.iter().map(|member| member["state"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(states(), ["awaited"; 3]);
+    let workers = [(0, 100), (1, 20)].map(|(worker, rounds)| work(&net, worker, rounds));
+    let dead = net.spawn(3, || push(&mut JOB.join(2).unwrap(), JOB, 2, 50).unwrap());
+    dead.join().unwrap();
+    for worker in workers {
+        worker.join().unwrap().unwrap();
+    }
+    assert!(eventually(|| states() == ["left", "left", "dropped"]), "{:?}", states());
+    let asked = Instant::now();
+    assert!(switch.ctl("swap asp").is_none(), "it says that no worker takes part");
+    assert!(asked.elapsed() < Duration::from_secs(5), "it could wait for 30 s");
+
+    // All at once: the swaps that each leads to are taken back for the next one's.
+    for worker in [0, 1, 2].map(|worker| work(&net, worker, 10)) {
+        worker.join().unwrap().unwrap();
+    }
+    assert!(eventually(|| states() == ["left"; 3] && state(&switch)["swap"].is_null()), "{}", state(&switch));
+    let outcomes = state(&switch)["swaps"].as_array().unwrap().iter().map(|s| s["outcome"].clone()).collect::<Vec<_>>();
+    let sound = |outcome: &str| outcome == "stable" || outcome.starts_with("superseded: worker");
+    assert!(outcomes.iter().all(|outcome| sound(outcome.as_str().unwrap())), "{outcomes:?}");
+    switch.stop();
 }
 
 #[test]
@@ -325,7 +380,7 @@ fn a_swap_waits_for_those_who_have_not_come_yet_and_leads_back_from_far_apart() 
     swap(&switch, "asp");
     let workers = [0, 1].map(|worker| work_on(&net, worker));
     switch.wait_for("armed: bsp of 3 workers -> asp");
-    assert!(eventually(|| state(&switch)["members"][1]["joined"] == true));
+    assert!(eventually(|| state(&switch)["members"][1]["state"] == "joined"));
     let third = work(&net, 2, 10);
     in_force(&switch, "asp");
     third.join().unwrap().unwrap();

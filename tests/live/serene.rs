@@ -240,7 +240,8 @@ impl Run {
         if self.dying.swap(false, Ordering::Relaxed) {
             thread::sleep(AWAY + Duration::from_millis(500)); // who is away comes back, or it would be after the end
         }
-        let all_there = || state(switch)["members"].as_array().unwrap().iter().all(|member| member["member"] == true);
+        let all_there =
+            || state(switch)["members"].as_array().unwrap().iter().all(|member| member["state"] == "joined");
         assert!(eventually(all_there), "{}", state(switch));
         swap(switch, "bsp");
         in_force(switch, "bsp");

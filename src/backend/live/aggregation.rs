@@ -44,10 +44,8 @@ pub struct MemberSnapshot {
     pub worker: u8,
     /// Its address.
     pub address: String,
-    /// Takes part: it did not leave, nor was it dropped.
-    pub member: bool,
-    /// A process has joined in its place.
-    pub joined: bool,
+    /// `joined`, `awaited` (it never came), `left`, or `dropped`.
+    pub state: &'static str,
     /// Its latest round on the last segment.
     pub round: u32,
     /// Since it was heard of.
@@ -106,7 +104,7 @@ pub struct SwapSnapshot {
     pub stable_at_ns: Option<Nanos>,
     /// Why.
     pub cause: String,
-    /// `pending`, `stable` or `aborted`.
+    /// `pending`, `stable`, or `superseded: ` and by what.
     pub outcome: String,
 }
 
@@ -118,8 +116,12 @@ impl AggregationSnapshot {
             status.workers.iter().zip(&view.members).zip(0..).map(|((worker, member), number)| MemberSnapshot {
                 worker: number,
                 address: member.address.to_string(),
-                member: worker.live,
-                joined: member.link.is_some(),
+                state: match (worker.live, worker.left) {
+                    (true, _) if member.link.is_some() => "joined",
+                    (true, _) => "awaited",
+                    (false, true) => "left",
+                    (false, false) => "dropped",
+                },
                 round: member.round,
                 silent_ns: worker.heard_at.map(|at| now.saturating_sub(at)),
             });

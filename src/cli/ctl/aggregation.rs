@@ -36,12 +36,11 @@ const JOBS: [(&str, &str); 13] = [
     ("swap", "/swap_text"),
 ];
 
-const MEMBERS: [(&str, &str); 7] = [
+const MEMBERS: [(&str, &str); 6] = [
     ("job", "/job"),
     ("worker", "/worker"),
     ("address", "/address"),
-    ("joined", "/joined"),
-    ("member", "/member"),
+    ("state", "/state"),
     ("round", "/round"),
     ("last seen ms ago", "/silent_ms"),
 ];
@@ -204,6 +203,10 @@ pub fn swap(socket: &Path, args: &SwapArgs) -> anyhow::Result<Outcome> {
             return Ok(Outcome::ok(answer("stable", &swap), line(&with_job(&swap, job))));
         }
         let progress = progress(&state, &target);
+        if let Some(why) = nobody(&state, args.timeout) {
+            let text = format!("job {job}: {target} is asked for, and in force when workers go on: {why}");
+            return Ok(Outcome::failed(answer("pending", &state["swap"]), text));
+        }
         if Instant::now() >= deadline {
             let text = format!("job {job}: {target} is not in force after {} s: {progress}", args.timeout);
             return Ok(Outcome::failed(answer("pending", &state["swap"]), text));
@@ -213,6 +216,20 @@ pub fn swap(socket: &Path, args: &SwapArgs) -> anyhow::Result<Outcome> {
             told = progress;
         }
         thread::sleep(LOOK);
+    }
+}
+
+/// Why nobody will bring a swap about: no worker takes part, or all have been silent for longer than one would wait.
+fn nobody(state: &Value, seconds: u64) -> Option<String> {
+    let members = state["members"].as_array().into_iter().flatten();
+    let silent_ns =
+        members.filter(|member| member["state"] == "joined").filter_map(|member| member["silent_ns"].as_u64());
+    match silent_ns.min() {
+        None => Some("no worker takes part".into()),
+        Some(ns) if ns / 1_000_000_000 >= seconds => {
+            Some(format!("no worker has been heard of for {} s", ns / 1_000_000_000))
+        }
+        Some(_) => None,
     }
 }
 
@@ -367,8 +384,8 @@ mod tests {
             "12.345 s  job 1  swap 7  bsp -> ssp(3) from round 42 on: armed after 0.3 ms, 1 refused, drained in 118.0 ms \
              (policy 1)"
         );
-        let aborted = json!({ "id": 8, "job": 1, "from": "bsp", "to": "asp", "naks": 0, "asked_at_ns": 0, "cause": "asked for", "outcome": "aborted" });
-        assert_eq!(line(&aborted), "0.000 s  job 1  swap 8  bsp -> asp aborted (asked for)");
+        let superseded = json!({ "id": 8, "job": 1, "from": "bsp", "to": "asp", "naks": 0, "asked_at_ns": 0, "cause": "worker 1 left", "outcome": "superseded: worker 2 left" });
+        assert_eq!(line(&superseded), "0.000 s  job 1  swap 8  bsp -> asp superseded: worker 2 left (worker 1 left)");
         assert_eq!(row(&swap())["drain_ms"], 118.0);
     }
 
@@ -384,6 +401,20 @@ mod tests {
         assert_eq!(progress(&state, "ssp(3)"), "swap 7: the switch has not taken the boundary yet");
         assert_eq!(progress(&state, "asp"), "swap 7 to ssp(3) is under way; asp comes after it");
         assert_eq!(progress(&json!({ "swap": null }), "asp"), "asp is next");
+    }
+
+    #[test]
+    fn a_swap_that_nobody_will_bring_about_is_not_waited_for() {
+        let member = |state: &str, seconds: u64| json!({ "state": state, "silent_ns": seconds * 1_000_000_000 });
+        let nobody = |members: &[Value]| nobody(&json!({ "members": members }), 30);
+        let none = "no worker takes part";
+        assert_eq!(
+            nobody(&[json!({ "state": "awaited", "silent_ns": null }), member("left", 1)]).as_deref(),
+            Some(none)
+        );
+        assert_eq!(nobody(&[member("joined", 1), member("joined", 99)]), None);
+        let silent = nobody(&[member("joined", 31), member("dropped", 1)]);
+        assert_eq!(silent.as_deref(), Some("no worker has been heard of for 31 s"));
     }
 
     #[test]

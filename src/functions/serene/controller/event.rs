@@ -36,8 +36,8 @@ pub enum Outcome {
     Pending,
     /// Its rule is the only one.
     Stable,
-    /// It was taken back before anybody was past its boundary.
-    Aborted,
+    /// It was taken back before anybody was past its boundary, since by then something else was wanted, for this cause.
+    Superseded(Cause),
 }
 
 /// One swap, for `ctl trace`.
@@ -134,11 +134,12 @@ impl fmt::Display for Target {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Outcome::Pending => "pending",
-            Outcome::Stable => "stable",
-            Outcome::Aborted => "aborted",
-        })
+        match self {
+            Outcome::Pending => f.write_str("pending"),
+            Outcome::Stable => f.write_str("stable"),
+            Outcome::Superseded(Cause::Operator) => f.write_str("superseded: another was asked for"),
+            Outcome::Superseded(cause) => write!(f, "superseded: {cause}"),
+        }
     }
 }
 
@@ -170,7 +171,10 @@ impl fmt::Display for Event {
                 let took_ns = record.stable_at.zip(record.armed_at).map_or(0, |(end, start)| end.saturating_sub(start));
                 write!(f, ", {} us after it was armed", took_ns / 1000)
             }
-            Event::Aborted(record) => swap(f, "taken back", record),
+            Event::Aborted(record) => {
+                swap(f, "taken back", record)?;
+                write!(f, ", {}", record.outcome)
+            }
         }
     }
 }

@@ -64,6 +64,8 @@ pub enum Command {
 pub struct WorkerStatus {
     /// Wanted as a member.
     pub live: bool,
+    /// It is no member because it left.
+    pub left: bool,
     /// When it was heard of last.
     pub heard_at: Option<Nanos>,
     /// Its latest round on the last segment.
@@ -102,7 +104,10 @@ pub struct Controller {
     /// First round of the rule in force.
     start: u32,
     wanted: Target,
+    /// Why it is wanted.
     cause: Cause,
+    /// A bit for each worker that left and has not come back.
+    left: u32,
     swap: Option<Swap>,
     swaps: VecDeque<SwapRecord>,
     next_id: u32,
@@ -134,6 +139,7 @@ impl Controller {
             start: 1,
             wanted: start,
             cause: Cause::Operator,
+            left: 0,
             swap: None,
             swaps: VecDeque::new(),
             next_id: 1,
@@ -168,6 +174,7 @@ impl Controller {
         match digest.kind {
             DigestKind::Joined { restarted, .. } => self.on_joined(now, worker, restarted),
             DigestKind::Left => {
+                self.left |= 1u32.checked_shl(worker.into()).unwrap_or(0);
                 self.without(now, worker, Cause::Left(worker), Event::Left { worker });
             }
             DigestKind::Reached => self.on_reached(now, round),
@@ -242,6 +249,7 @@ impl Controller {
     pub fn status(&self) -> Status {
         let worker = |worker: u8| WorkerStatus {
             live: self.wanted.members >> (worker & 31) & 1 != 0,
+            left: self.left >> (worker & 31) & 1 != 0,
             heard_at: self.observer.heard_at(worker),
             round: self.observer.clock(worker),
         };
@@ -284,7 +292,9 @@ impl Controller {
 
     fn on_joined(&mut self, now: Nanos, worker: u8, restarted: bool) {
         self.commands.push(Command::Regroup { job: self.job.id });
-        let members = self.wanted.members | 1u32.checked_shl(worker.into()).unwrap_or(0);
+        let bit = 1u32.checked_shl(worker.into()).unwrap_or(0);
+        self.left &= !bit;
+        let members = self.wanted.members | bit;
         let admitted = members != self.wanted.members;
         if restarted || admitted || self.observer.heard_at(worker).is_none() {
             self.say(Event::Joined { worker, restarted, admitted });
@@ -303,7 +313,7 @@ impl Controller {
         self.say(event);
         if members == 0 {
             self.say(Event::Deserted);
-            self.wanted.members = 0;
+            (self.wanted.members, self.cause) = (0, cause);
             return true;
         }
         self.want(now, Target { members, ..self.wanted }, cause);
@@ -361,7 +371,7 @@ impl Controller {
                 self.say(Event::Armed(record));
             }
             Progress::Aborted => {
-                let record = SwapRecord { outcome: Outcome::Aborted, ..swap.record };
+                let record = SwapRecord { outcome: Outcome::Superseded(self.cause), ..swap.record };
                 self.end_swap(record);
                 self.say(Event::Aborted(record));
             }

@@ -188,7 +188,11 @@ fn a_swap_that_is_no_longer_wanted_is_taken_back_before_another_is_armed() {
     assert_eq!((next.0, next.1.swap_id, next.1.to_version), (Type::Arm, 2, 3));
     let outcomes: Vec<_> = bench.controller.swaps().map(|swap| (swap.outcome, swap.to.strategy)).collect();
     let ssp = Strategy::Ssp { slack: 1 };
-    assert_eq!(outcomes, [(Outcome::Aborted, Strategy::Asp), (Outcome::Pending, ssp)], "the latest wish counts");
+    assert_eq!(
+        outcomes,
+        [(Outcome::Superseded(Cause::Operator), Strategy::Asp), (Outcome::Pending, ssp)],
+        "the latest wish counts"
+    );
 }
 
 #[test]
@@ -228,6 +232,29 @@ fn a_worker_that_leaves_is_swapped_out_and_its_rounds_are_closed() {
     bench.answer(complete, Code::Done, 4);
     assert_eq!((bench.poll(), bench.in_force()), (vec![], "bsp of 2 workers".into()), "nothing more to close");
     assert_eq!(bench.events()[0], "worker 2 left");
+}
+
+#[test]
+fn of_workers_that_leave_one_after_another_each_says_why_the_swap_before_was_taken_back() {
+    let mut bench = Bench::new(Vec::new());
+    for worker in 0..3 {
+        bench.digest(worker, 0, DigestKind::Left);
+        let request = bench.request();
+        bench.answer(request, Code::Done, 0);
+        if request.0 == Type::Abort && worker < 2 {
+            let next = bench.request();
+            bench.answer(next, Code::Done, 0);
+        }
+    }
+    let outcomes: Vec<_> = bench.controller.swaps().map(|swap| swap.outcome.to_string()).collect();
+    assert_eq!(outcomes, ["superseded: worker 1 left", "superseded: worker 2 left"]);
+    assert!(bench.controller.status().workers.iter().all(|worker| worker.left && !worker.live));
+    bench.digest(1, 0, DigestKind::Joined { incarnation: 10, restarted: true });
+    let status = bench.controller.status();
+    assert_eq!(
+        status.workers.iter().map(|worker| (worker.left, worker.live)).collect::<Vec<_>>(),
+        [(true, false), (false, true), (true, false)]
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use crossbeam::channel::{self, Receiver, RecvTimeoutError, Sender};
 
 use super::order::{Command, Message, Order, Round, Summary};
@@ -148,13 +148,16 @@ impl Run {
     }
 
     /// The next message until then; a failure is an error.
-    fn next(&self, until: Instant) -> Result<Option<(usize, Message)>> {
+    fn next(&mut self, until: Instant) -> Result<Option<(usize, Message)>> {
         loop {
             match self.told.recv_deadline(until) {
                 Ok((worker, Told::Message(Message::Failed(error)))) => bail!("worker {}: {error}", self.rank(worker)),
                 Ok((worker, Told::Message(message))) => return Ok(Some((worker, message))),
                 Ok((worker, Told::Gone)) if self.has_left(worker) => {}
-                Ok((worker, Told::Gone)) => bail!("worker {} ended without a word", self.rank(worker)),
+                Ok((worker, Told::Gone)) => {
+                    let how = self.workers.get_mut(worker).map(Worker::end).unwrap_or_default();
+                    bail!("worker {} ended without a word{how}", self.rank(worker))
+                }
                 // Disconnected: all are gone.
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(None),
             }
@@ -197,7 +200,10 @@ impl Worker {
         let input = process.stdin.take().context("the worker has no standard input")?;
         let output = process.stdout.take().context("the worker has no standard output")?;
         let mut worker = Worker { rank: order.worker, process, input };
-        worker.send(&order)?;
+        if worker.send(&order).is_err() {
+            let how = worker.end();
+            bail!("worker {} ended before it was told what to do{how}", order.worker);
+        }
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let message = serde_json::from_str(&line)
@@ -214,17 +220,21 @@ impl Worker {
         let _ = self.send(command);
     }
 
+    /// How the process ended, in brackets; ends it if it has not.
+    fn end(&mut self) -> String {
+        let _ = self.process.kill();
+        self.process.wait().map_or(String::new(), |status| format!(" ({status})"))
+    }
+
     fn send(&mut self, line: &impl serde::Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(line)?;
         line.push(b'\n');
-        self.input.write_all(&line).map_err(|error| anyhow!("cannot talk to a worker process: {error}"))?;
-        Ok(())
+        Ok(self.input.write_all(&line)?)
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        let _ = self.process.kill(); // it has ended already where all is well
-        let _ = self.process.wait();
+        self.end(); // it has ended already where all is well
     }
 }

@@ -97,7 +97,7 @@ pub struct Args {
     /// Stop after so many rounds of the job
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Stop after so many seconds
+    /// Stop after so many seconds, in the middle of a round; --rounds ends with the same one everywhere
     #[arg(long, value_name = "SECONDS", value_parser = crate::cli::run::seconds)]
     seconds: Option<std::time::Duration>,
     /// Stop when the test accuracy is this, 0 to 1

@@ -43,7 +43,9 @@ pub fn obey() -> Result<()> {
         let _ = tell.send(Message::Failed(format!("{error:#}"))); // else nobody listens any more
     }
     drop(tell);
-    writer.join().map_err(|_| anyhow!("the thread that writes panicked"))?
+    let written = writer.join().map_err(|_| anyhow!("the thread that writes panicked"))?;
+    let Order { worker, task, .. } = &order;
+    written.with_context(|| format!("worker {worker} of job {} stopped: who started it is gone", task.job))
 }
 
 /// Until the coordinator closes the pipe, or is gone.
@@ -105,12 +107,13 @@ pub fn run(order: &Order, start: &Receiver<Nanos>, stop: &Arc<AtomicBool>, tell:
         iteration: 0,
         start: 0,
     };
-    tell.send(Message::Joined)?;
-    // Its sender is dropped when the coordinator is gone.
-    let Ok(at) = start.recv() else { return Ok(()) };
-    training.start = at;
-    clock::be_punctual(clock::HOST_PRIORITY);
-    training.train(stop, tell, evaluator.as_ref())?;
+    // Where the coordinator is gone there is nobody to be told, and no start; the job is left in good order all the same.
+    let _ = tell.send(Message::Joined);
+    if let Ok(at) = start.recv() {
+        training.start = at;
+        clock::be_punctual(clock::HOST_PRIORITY);
+        training.train(stop, tell, evaluator.as_ref())?;
+    }
     let Training { trainer, client, data, .. } = training;
     let counters = *client.counters();
     client.leave()?;
@@ -118,13 +121,13 @@ pub fn run(order: &Order, start: &Receiver<Nanos>, stop: &Arc<AtomicBool>, tell:
         evaluator.finish();
         trainer.mlp().accuracy(&data.test)
     });
-    tell.send(Message::Left(Summary {
+    let _ = tell.send(Message::Left(Summary {
         packets_sent: counters.packets_sent,
         packets_received: counters.packets_received,
         clipped: counters.clipped,
         cpu_ns: clock::thread_cpu(),
         accuracy,
-    }))?;
+    }));
     Ok(())
 }
 
@@ -151,7 +154,9 @@ impl Training<'_> {
                 evaluated_at = round.done_ns;
                 evaluator.evaluate(round.done_ns, self.trainer.mlp());
             }
-            tell.send(Message::Round(round))?;
+            if tell.send(Message::Round(round)).is_err() {
+                break;
+            }
         }
         Ok(())
     }

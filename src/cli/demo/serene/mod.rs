@@ -63,6 +63,9 @@ pub struct Args {
     /// Length of a run
     #[arg(long, value_name = "TIME", default_value = "12s")]
     time: Duration,
+    /// fashion-mnist (Debian: dataset-fashion-mnist), digits (built in), or a directory with MNIST's four files
+    #[arg(long, value_name = "DATA", default_value = "fashion-mnist")]
+    data: Source,
     /// Seed of network, minibatches and stragglers; run number K uses SEED + K
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -89,6 +92,18 @@ fn late(text: &str) -> Result<Late, &'static str> {
 }
 
 impl Args {
+    fn scenario(&self) -> Scenario {
+        Scenario {
+            workers: self.workers,
+            padding_ns: self.padding.0,
+            run_ns: self.time.0,
+            pattern: self.pattern,
+            late: self.late,
+            source: self.data.clone(),
+            segments: 0,
+        }
+    }
+
     fn arms(&self) -> &[Arm] {
         match self.arms.as_slice() {
             [] if self.quick => &[Arm::Bsp, Arm::Dynamic],
@@ -104,8 +119,8 @@ impl Args {
 /// # Errors
 /// What keeps the demo from running.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let data = Source::FashionMnist.load()?;
-    let scenario = Scenario::new(args.workers, args.padding.0, args.time.0, args.pattern, args.late, &data);
+    let data = args.data.load()?;
+    let scenario = args.scenario().learning(&data);
     if args.print_job {
         crate::cli::print(scenario.job_file(Arm::Dynamic).trim_end())?;
         return Ok(ExitCode::SUCCESS);
@@ -272,8 +287,18 @@ mod tests {
 
     #[test]
     fn every_arms_job_file_is_accepted_and_only_dynamic_has_policies() {
-        let data = Source::Digits.load().expect("built in");
-        let scenario = Scenario::new(4, 20_000_000, 12_000_000_000, Pattern::Phase, Late::Drop, &data);
+        let source = Source::Digits;
+        let data = source.load().expect("built in");
+        let scenario = Scenario {
+            workers: 4,
+            padding_ns: 20_000_000,
+            run_ns: 12_000_000_000,
+            pattern: Pattern::Phase,
+            late: Late::Drop,
+            source,
+            segments: 0,
+        }
+        .learning(&data);
         for arm in [Arm::Bsp, Arm::Dynamic, Arm::Partial, Arm::Ssp, Arm::Asp] {
             let service = scenario.aggregation(arm).expect("it is sound").expect("the switch aggregates");
             assert_eq!(service.jobs[0].members.len(), 4);

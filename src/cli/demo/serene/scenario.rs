@@ -96,16 +96,17 @@ pub struct Scenario {
     pub pattern: Pattern,
     /// What becomes of late contributions in the arms that have some.
     pub late: Late,
-    /// Packets of the network's vector.
+    /// What the network learns.
+    pub source: Source,
+    /// Packets of the network's vector; see [`Scenario::learning`].
     pub segments: u32,
 }
 
 impl Scenario {
-    /// A scenario for this data.
-    pub fn new(workers: u8, padding_ns: Nanos, run_ns: Nanos, pattern: Pattern, late: Late, data: &Data) -> Self {
-        let scenario = Scenario { workers, padding_ns, run_ns, pattern, late, segments: 0 };
-        let parameters = scenario.task(0).shape(&data.train).parameters();
-        Scenario { segments: parameters.div_ceil(LANES) as u32, ..scenario }
+    /// With as many segments as the network has on the source's data.
+    pub fn learning(self, data: &Data) -> Self {
+        let parameters = self.task(0).shape(&data.train).parameters();
+        Scenario { segments: parameters.div_ceil(LANES) as u32, ..self }
     }
 
     /// What the workers do.
@@ -116,7 +117,7 @@ impl Scenario {
             lanes: LANES,
             scale_log2: 24,
             workers: self.workers,
-            data: Source::FashionMnist,
+            data: self.source.clone(),
             hidden: vec![HIDDEN],
             batch: BATCH,
             learning_rate: LEARNING_RATE,

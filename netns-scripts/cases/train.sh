@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Four workers train through the switch: with bsp every sum equals that of a single process, bit for bit; the model learns; a
-# worker alone that is no member, or of another size, is told why not.
+# worker alone that is no member, or of another size, is told why not; when a process is killed, the others leave the job and
+# say why.
 # shellcheck source-path=SCRIPTDIR source=../lib.sh
 source "$(dirname "$0")/../lib.sh"
 require_machine jq
@@ -37,6 +38,32 @@ if on 1 "$symphony" train --job "$work/job.toml" --switch 10.0.255.254 --data di
 	fail "a network of another size is taken"
 fi
 grep -q 'takes segments = 3 of 256 lanes, and the job has 10' "$work/size.err" || fail "size: $(cat "$work/size.err")"
+
+state() { ctl --json status | jq -e "$1"; }
+start() {
+	"$symphony" train --job "$work/job.toml" --switch 10.0.255.254 --data digits --hidden 32 --padding 5ms --seconds 60 \
+		--netns-prefix "$prefix-h" >"$work/killed" 2>&1 &
+	coordinator=$!
+	within 10 state '.jobs[0] | .released > 200 and .wanted == "bsp" and .swap == null and (.members | all(.state == "joined"))' ||
+		fail "no training: $(cat "$work/killed")"
+}
+echo "who started the workers is killed"
+start
+kill -KILL $coordinator
+! wait $coordinator 2>/dev/null || fail "it was killed, and nobody says so"
+within 5 state '.jobs[0].members | all(.state == "left")' || fail "workers: $(ctl status)"
+for worker in 0 1 2 3; do
+	within 5 grep -q "worker $worker of job 1 stopped, as .symphony train. that started it is gone$" "$work/killed" ||
+		fail "killed: $(cat "$work/killed")"
+done
+echo "a worker is killed"
+start
+pkill -KILL -o -P $coordinator
+status=0
+wait $coordinator || status=$?
+[ $status = 2 ] || fail "a worker was killed, and training ended with status $status"
+grep -q '^symphony: worker 0 ended without a word (signal: 9 (SIGKILL))$' "$work/killed" || fail "killed: $(cat "$work/killed")"
+within 5 state '.jobs[0].members | map(.state) == ["joined", "left", "left", "left"]' || fail "workers: $(ctl status)"
 
 stop_switch || fail "the switch ended with status $?"
 check_conservation

@@ -19,6 +19,8 @@ use crate::training::Point;
 const JOIN_LIMIT: Duration = Duration::from_secs(60);
 /// A worker that was told to stop evaluates what is left to evaluate.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// Where the run has failed, workers that go on have so long to leave the job.
+const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 /// Until the start, for commands to arrive.
 const LEAD_IN_NS: Nanos = 50_000_000;
 /// How often we look around when no message comes.
@@ -69,12 +71,13 @@ pub fn run(orders: &[Order], limits: Limits, stop: &AtomicBool, watch: &mut dyn 
         told,
         workers,
     };
-    run.join(stop)?;
-    let start = clock::now() + LEAD_IN_NS;
-    run.command(Command::Start { at_ns: start });
-    run.train(start, limits, stop, watch)?;
+    let done = run.join(stop).and_then(|()| {
+        let start = clock::now() + LEAD_IN_NS;
+        run.command(Command::Start { at_ns: start });
+        run.train(start, limits, stop, watch)
+    });
     run.command(Command::Stop);
-    run.finish()?;
+    done.and_then(|()| run.finish())?;
     Ok(run.record)
 }
 
@@ -220,8 +223,12 @@ impl Worker {
         let _ = self.send(command);
     }
 
-    /// How the process ended, in brackets; ends it if it has not.
+    /// How the process ended, in brackets; kills it if it does not.
     fn end(&mut self) -> String {
+        let until = Instant::now() + LEAVE_LIMIT;
+        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
         let _ = self.process.kill();
         self.process.wait().map_or(String::new(), |status| format!(" ({status})"))
     }

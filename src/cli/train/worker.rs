@@ -45,7 +45,12 @@ pub fn obey() -> Result<()> {
     drop(tell);
     let written = writer.join().map_err(|_| anyhow!("the thread that writes panicked"))?;
     let Order { worker, task, .. } = &order;
-    written.with_context(|| format!("worker {worker} of job {} stopped: who started it is gone", task.job))
+    ensure!(
+        written.is_ok(),
+        "worker {worker} of job {} stopped, as `symphony train` that started it is gone",
+        task.job
+    );
+    Ok(())
 }
 
 /// Until the coordinator closes the pipe, or is gone.

@@ -95,7 +95,8 @@ numbered! {
         /// Answers ARM, ABORT and COMPLETE with a [`Code`]; `norm` is the request's type, and `round` the highest round
         /// pushed so far.
         ArmResponse = 9,
-        /// Controller: release `round` of `segment` with what is in, if that is at least `norm` contributions.
+        /// Controller: release `round` of `segment` with what is in, if that is at least `norm` contributions; with 0, even
+        /// if nothing is.
         Close = 10,
         /// Controller: take an ARM back.
         Abort = 11,

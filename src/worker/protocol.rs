@@ -1,5 +1,6 @@
 //! The protocol: join, learn the model, push a round, leave.
 
+mod admission;
 mod transmit;
 
 use super::config::{Config, ConfigError};
@@ -8,7 +9,7 @@ use super::report::{Event, Failure, Report};
 use super::store::Store;
 use super::transfer::Transfer;
 use crate::dataplane::Nanos;
-use crate::wire::aggregation::{Flags, Notice, Packet, ROUND_LIMIT, Type};
+use crate::wire::aggregation::{Flags, Packet, ROUND_LIMIT, Type};
 
 /// What the worker is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +98,8 @@ pub struct Worker {
     epoch: Option<u32>,
     jump: Option<Jump>,
     report: Report,
-    /// The open round was given up to join again.
-    interrupted: bool,
+    /// Segments without an answer when the round was interrupted to join again.
+    interrupted: Vec<u32>,
     /// The switch said so to a JOIN.
     job_unknown: bool,
     heard_at: Nanos,
@@ -129,7 +130,7 @@ impl Worker {
             epoch: None,
             jump: None,
             report: Report::default(),
-            interrupted: false,
+            interrupted: Vec::new(),
             job_unknown: false,
             heard_at: now,
             counters: Counters::default(),
@@ -278,48 +279,6 @@ impl Worker {
         }
     }
 
-    fn on_join_ack(&mut self, now: Nanos, packet: &Packet<&[u8]>, resume: bool) {
-        let Config { job, segments, .. } = self.config;
-        let theirs = packet.segment();
-        if theirs != segments {
-            return self.fail(Failure::Shape { job, what: "segments", theirs, ours: segments });
-        }
-        let epoch = packet.incarnation();
-        if self.epoch.replace(epoch).is_some_and(|known| known != epoch) {
-            return self.fail(Failure::StoreLost { job, round: self.base });
-        }
-        self.counters.joins += 1;
-        self.heard_at = now;
-        if resume {
-            self.phase = Phase::Pushing;
-            return self.transfer.resume();
-        }
-        self.norm = packet.norm().max(1);
-        self.members = self.members.max(self.norm);
-        self.rule_version = packet.rule_version();
-        self.round = self.round.max(packet.next_round());
-        self.exchange(now, Phase::Pulling);
-    }
-
-    /// An answer to PULL. One to an earlier process of this rank may still be under way, but has another timestamp.
-    fn on_pulled(&mut self, now: Nanos, packet: &Packet<&[u8]>) {
-        if !self.transfer.is_latest(packet.segment(), packet.ts_us()) {
-            self.counters.stale += 1;
-            return;
-        }
-        if !self.take(now, packet) || self.transfer.open() > 0 {
-            return;
-        }
-        if std::mem::take(&mut self.interrupted) {
-            return self.finish(now);
-        }
-        self.advance(self.base + 1);
-        if self.phase != Phase::Over {
-            self.phase = Phase::Ready;
-            self.event = Some(Event::Joined { round: self.round });
-        }
-    }
-
     fn on_result(&mut self, now: Nanos, packet: &Packet<&[u8]>) {
         let segment = packet.segment();
         let decides =
@@ -453,40 +412,5 @@ impl Worker {
         self.counters.returned += u64::from(self.report.returned);
         self.counters.forgotten += u64::from(self.report.forgotten);
         self.event = Some(Event::Round(self.report));
-    }
-
-    fn on_notice(&mut self, now: Nanos, packet: &Packet<&[u8]>) {
-        let Config { job, worker, .. } = self.config;
-        let answers_request = self.request.sent_at.is_some_and(|sent_at| packet.ts_us() == timestamp(sent_at));
-        match (Notice::from_number(packet.norm()), self.phase) {
-            (_, Phase::Leaving) if answers_request => self.end(Event::Left),
-            (Some(Notice::Dropped), Phase::Joining { .. }) if answers_request => {
-                self.fail(Failure::Dropped { job, worker });
-            }
-            // A worker that comes before its job waits for it; to one that was there before, its sums are gone.
-            (Some(Notice::UnknownJob), Phase::Joining { .. }) if answers_request && self.epoch.is_none() => {
-                if !std::mem::replace(&mut self.job_unknown, true) {
-                    self.event = Some(Event::JobUnknown);
-                }
-            }
-            (Some(Notice::UnknownJob), Phase::Joining { .. }) if answers_request => {
-                self.fail(Failure::StoreLost { job, round: self.base });
-            }
-            // Not to a JOIN from before the job was there, which names no segment.
-            (Some(Notice::UnknownJob), Phase::Pulling | Phase::Pushing) if packet.segment() < self.config.segments => {
-                self.fail(Failure::StoreLost { job, round: self.base });
-            }
-            (Some(Notice::UnknownJob), _) => self.counters.stale += 1,
-            (Some(Notice::Rejoin), Phase::Pushing) => self.ask(now, Phase::Joining { resume: true }),
-            (Some(Notice::Dropped), Phase::Pushing) => {
-                // The others went on without us. We come back with the model as it is then; what is open is lost.
-                self.interrupted = true;
-                self.report.forgotten += self.transfer.open();
-                self.ask(now, Phase::Joining { resume: false });
-            }
-            (Some(_), Phase::Pulling) => self.ask(now, Phase::Joining { resume: false }),
-            // To a packet before; or nothing is under way, and the next packet will bring the same notice.
-            _ => self.counters.stale += 1,
-        }
     }
 }

@@ -367,6 +367,26 @@ fn a_worker_that_the_others_went_on_without_comes_back_once_it_is_let() {
 }
 
 #[test]
+fn a_worker_goes_on_with_its_round_if_the_swap_without_it_was_taken_back() {
+    let mut bench = Bench::joined(2, 1);
+    let pushes = bench.push(0.5);
+    bench.answer(&pushes[0], 9, 0b111, |a| a);
+    bench.now += MS;
+    bench.deliver(notice(Notice::Dropped, 77), 0);
+    bench.send().expect("it asks to be let in again");
+    bench.answer_join(5, 1);
+    for pull in bench.send_all() {
+        let frontier = if pull.segment == 0 { 1 } else { 0 };
+        bench.answer(&pull, 7, 0, |a| Repr { round: frontier, frontier, next_round: frontier + 1, ..a });
+    }
+    let again = bench.send_all();
+    assert_eq!(again.iter().map(|p| (p.kind, p.round, p.segment)).collect::<Vec<_>>(), [(Type::Push, 1, 1)]);
+    bench.answer(&again[0], 9, 0b111, |a| a);
+    let report = bench.report();
+    assert_eq!((report.round, report.next_round, report.included, report.forgotten), (1, 2, 2, 0));
+}
+
+#[test]
 fn a_worker_that_hears_nothing_says_so() {
     let mut bench = Bench::joined(1, 1);
     bench.push(0.0);

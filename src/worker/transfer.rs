@@ -109,6 +109,17 @@ impl Transfer {
         self.rewind();
     }
 
+    /// Leaves all segments but these out of an exchange that has just begun. They are in order.
+    pub fn restrict(&mut self, to: &[u32]) {
+        for (segment, state) in (0..).zip(&mut self.segments) {
+            if to.binary_search(&segment).is_err() {
+                state.state = State::Done;
+            }
+        }
+        self.open = to.len() as u32;
+        self.skip_done();
+    }
+
     fn rewind(&mut self) {
         self.flying.clear();
         self.fresh = 0;
@@ -126,6 +137,11 @@ impl Transfer {
     /// Segments without an answer.
     pub fn open(&self) -> u32 {
         self.open
+    }
+
+    /// Which these are.
+    pub fn open_segments(&self) -> Vec<u32> {
+        (0..).zip(&self.segments).filter(|(_, s)| s.state != State::Done).map(|(segment, _)| segment).collect()
     }
 
     /// Every segment was sent at least once.

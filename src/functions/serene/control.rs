@@ -36,8 +36,8 @@ impl JobState {
         Ok(Verdict::Forward(phv.ingress_port))
     }
 
-    /// CLOSE: releases a segment's round if all that `included` names are in, and at least `norm` contributions. Else the
-    /// answer says where the segment stands.
+    /// CLOSE: releases a segment's round if all that `included` names are in, and at least `norm` contributions; with 0, an
+    /// empty one, too. Else the answer says where the segment stands.
     fn close<T: Tracer>(
         &mut self,
         cx: &mut Cx<'_, T>,

@@ -38,11 +38,11 @@ pub enum DigestKind {
         /// By a CLOSE: `worker` means nothing.
         closed: bool,
     },
-    /// A process took the worker's place, or asks for it and is not a member.
+    /// A process asks for the worker's place, or has taken it.
     Joined {
         /// The number that it drew when it started.
         incarnation: u32,
-        /// Another process was in its place before.
+        /// It has taken another process's place.
         restarted: bool,
     },
     /// A worker will contribute no more.

@@ -11,7 +11,7 @@ use crate::dataplane::{Cx, DropReason, Phv, Tracer, Verdict};
 use crate::wire::aggregation::{Flags, Notice, Repr, Type};
 
 impl JobState {
-    /// JOIN: the process takes its worker's place in the member table, wherever it is. One that no rule counts among its
+    /// JOIN: the process asks for its worker's place in the member table, wherever it is. One that no rule counts among its
     /// members has no answer until the controller has armed one that does.
     pub(super) fn join<T: Tracer>(
         &mut self,
@@ -23,11 +23,10 @@ impl JobState {
         let Repr { job, worker, incarnation_or_included: incarnation, .. } = request.header;
         self.counters.joins += 1;
         let link = Link { port: request.port, mac: request.mac, incarnation };
-        let joined = self.members.get(worker, request.source).and_then(|member| member.join(link));
-        let Some(restarted) = joined else {
+        if !self.members.get(worker, request.source).is_some_and(|member| member.join(link)) {
             return self.notice(cx, phv, around, request, Notice::Dropped);
-        };
-        around.say(cx.now, job, 0, worker, DigestKind::Joined { incarnation, restarted });
+        }
+        around.say(cx.now, job, 0, worker, DigestKind::Joined { incarnation, restarted: false });
         let generation = self.boundary.look(cx);
         let Some(first) = self.first_round(&generation, 1 << worker) else { return Ok(Verdict::Consume) };
         let rule = self.rule(cx, &generation, first);

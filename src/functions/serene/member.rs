@@ -21,6 +21,9 @@ pub struct Link {
 pub(super) struct Member {
     pub(super) address: SocketAddrV4,
     pub(super) link: Option<Link>,
+    /// A process that has sent a JOIN while another has the place. It takes the place with its next packet: only one that
+    /// lives sends one, while the JOIN may be an old one of a process that is gone.
+    successor: Option<Link>,
     /// The process before this one: its packets may still be under way.
     predecessor: Option<u32>,
 }
@@ -28,8 +31,10 @@ pub(super) struct Member {
 /// Whose a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sender {
-    /// The process that has joined.
+    /// The process that has the place.
     Current,
+    /// One that has just taken it from another.
+    Successor(Link),
     /// One that has not: none has, since the job is there.
     Unjoined,
     /// One that another has replaced.
@@ -46,7 +51,8 @@ pub(super) struct Members {
 
 impl Members {
     pub(super) fn new(addresses: &[SocketAddrV4]) -> Self {
-        let member = |address: &SocketAddrV4| Member { address: *address, link: None, predecessor: None };
+        let member =
+            |address: &SocketAddrV4| Member { address: *address, link: None, successor: None, predecessor: None };
         Members { table: addresses.iter().map(member).collect(), alive: Register::new("alive", addresses.len()) }
     }
 
@@ -84,23 +90,31 @@ impl Members {
 }
 
 impl Member {
-    /// Whose a packet with this incarnation is.
+    /// Whose a packet is that is no JOIN. A successor takes the place.
     #[inline]
-    pub(super) fn sender(&self, header: &Repr) -> Sender {
+    pub(super) fn sender(&mut self, header: &Repr) -> Sender {
+        let incarnation = header.incarnation_or_included;
         match self.link {
-            Some(link) if link.incarnation == header.incarnation_or_included => Sender::Current,
-            Some(_) => Sender::Stale,
+            Some(link) if link.incarnation == incarnation => Sender::Current,
+            Some(link) => match self.successor.take_if(|successor| successor.incarnation == incarnation) {
+                Some(successor) => {
+                    (self.link, self.predecessor) = (Some(successor), Some(link.incarnation));
+                    Sender::Successor(successor)
+                }
+                None => Sender::Stale,
+            },
             None => Sender::Unjoined,
         }
     }
 
-    /// A process takes the place. Says whether it replaces another, or `None` when it was itself replaced before.
-    pub(super) fn join(&mut self, link: Link) -> Option<bool> {
-        if self.predecessor == Some(link.incarnation) {
-            return None;
+    /// A process asks for the place, which it has at once if nobody else does. False: it had it, and was replaced.
+    pub(super) fn join(&mut self, link: Link) -> bool {
+        let refused = self.predecessor == Some(link.incarnation);
+        if self.link.is_none_or(|current| current.incarnation == link.incarnation) {
+            self.link = Some(link);
+        } else if !refused {
+            self.successor = Some(link);
         }
-        let before = self.link.replace(link).map(|link| link.incarnation).filter(|before| *before != link.incarnation);
-        self.predecessor = before.or(self.predecessor);
-        Some(before.is_some())
+        !refused
     }
 }

@@ -67,7 +67,7 @@ pub fn count_action(cell: &mut u8, class: Class, again: bool) -> (u8, u8) {
 
 /// Register `count`, for CLOSE: whether that releases the round.
 pub fn close_action(cell: &mut u8, eligible: bool, at_least: u8, need: u8) -> bool {
-    let closes = eligible && *cell < need && *cell >= at_least.max(1);
+    let closes = eligible && *cell < need && *cell >= at_least;
     if closes {
         *cell = CLOSED;
     }
@@ -189,7 +189,7 @@ impl Rounds {
     }
 
     /// The pass of CLOSE: who is in the round if this releases it. It does so if all of `required` are in, and at least
-    /// `at_least`.
+    /// `at_least`; with none at all, even a round that nobody has contributed to.
     pub(super) fn close<T: Tracer>(
         &mut self,
         cx: &mut Cx<'_, T>,
@@ -200,9 +200,18 @@ impl Rounds {
         at_least: u8,
     ) -> Option<u32> {
         let slot = Self::slot(segment, round);
-        let seen = self.seen.execute(cx, slot, |cell| *cell);
+        let (opens, seen) = self.seen.execute(cx, slot, |cell| {
+            let opens = at_least == 0 && cell.tag < round;
+            if opens {
+                *cell = SeenCell { tag: round, bits: 0 };
+            }
+            (opens, *cell)
+        });
         let eligible = seen.tag == round && seen.bits & required == required;
-        let closes = self.count.execute(cx, slot, |cell| close_action(cell, eligible, at_least, rule.need));
+        let closes = self.count.execute(cx, slot, |cell| {
+            *cell = if opens { 0 } else { *cell };
+            close_action(cell, eligible, at_least, rule.need)
+        });
         self.winners.execute(cx, slot, |cell| {
             if closes {
                 *cell = seen.bits;

@@ -5,7 +5,7 @@ use super::config::{Guards, SereneConfig};
 use super::counters::Counters;
 use super::digest::{Digest, DigestKind, Digests};
 use super::job::Job;
-use super::member::{Members, Sender};
+use super::member::{Link, Members, Sender};
 use super::request::Request;
 use super::round::Rounds;
 use super::store::Store;
@@ -70,12 +70,14 @@ impl JobState {
         let member = self.members.get(worker, request.source);
         cx.table("member", member.is_some());
         let member = member.ok_or(DropReason::NotMember)?;
-        let sender = member.sender(&request.header);
         if kind == Type::Join {
             return self.join(cx, phv, around, request);
         }
-        match sender {
+        match member.sender(&request.header) {
             Sender::Current => {}
+            Sender::Successor(Link { incarnation, .. }) => {
+                around.say(cx.now, job, 0, worker, DigestKind::Joined { incarnation, restarted: true });
+            }
             Sender::Unjoined => return self.notice(cx, phv, around, request, Notice::Rejoin),
             Sender::Stale => return self.notice(cx, phv, around, request, Notice::Dropped),
         }

@@ -80,6 +80,8 @@ pub struct Setup {
     pub restart_every: u64,
     /// Steps between two workers that leave or die, and come back later; 0 for none.
     pub absence_every: u64,
+    /// Whether several may be gone at a time, even all.
+    pub deserted: bool,
     /// Steps with faults, swaps, restarts and absences.
     pub turmoil: u64,
     /// Rounds that every worker does afterwards.
@@ -108,6 +110,7 @@ impl Setup {
             swap_every: 100 + dice.below(300),
             restart_every: 500 + dice.below(2000),
             absence_every: 0,
+            deserted: false,
             turmoil: 6000,
             calm_rounds: 10,
             guards: Guards::ALL,
@@ -291,9 +294,10 @@ impl Lab {
         }
         let last = self.workers().map(Worker::round).max().unwrap_or(0) + self.setup.calm_rounds;
         let limit = self.step + 20_000 + 2000 * u64::from(self.setup.calm_rounds);
-        // One that joins behind the last round waits for rounds that nobody does any more.
         while self.workers().any(|worker| worker.round() < last) {
-            self.take_step(last)?;
+            // Nobody stops before all have begun: who joins at the boundary of a swap needs the others to get there.
+            let all_have_begun = self.workers().all(|worker| worker.round() > 0);
+            self.take_step(if all_have_begun { last } else { u32::MAX })?;
             if self.step > limit {
                 let rounds: Vec<u32> = self.workers().map(Worker::round).collect();
                 let (job, workers) = (self.serene().job(JOB), self.workers().collect::<Vec<_>>());
@@ -316,11 +320,15 @@ impl Lab {
         let status = self.controller.status();
         let complete =
             status.workers.iter().all(|worker| worker.live) && status.in_force.members == status.wanted.members;
-        if !complete || self.hosts.iter().any(|host| host.absent_until.is_some() || host.worker.round() == 0) {
+        let away = |host: &Host| host.absent_until.is_some() || host.worker.round() == 0;
+        if !self.setup.deserted && (!complete || self.hosts.iter().any(away)) {
             return;
         }
         let (rank, now) = (self.dice.below(self.hosts.len() as u64) as u8, self.now());
         let host = &mut self.hosts[usize::from(rank)];
+        if host.absent_until.is_some() {
+            return;
+        }
         if self.dice.chance(500) {
             host.worker.leave(now);
         } else {

@@ -14,8 +14,29 @@ pub(super) struct Close {
     pub(super) round: u32,
     /// Only if all of these are in.
     pub(super) required: u32,
-    /// Only if so many are in.
+    /// Only if so many are in; 0: even if nobody is.
     pub(super) at_least: u8,
+}
+
+/// Who may still contribute to the rounds that go by a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Expected {
+    /// First round that goes by another rule.
+    pub(super) before: u32,
+    /// A bit for each of them.
+    pub(super) workers: u32,
+    /// The rule waits for more than these.
+    pub(super) too_few: bool,
+}
+
+impl Expected {
+    /// Of a rule that has no end, and waits for nobody in vain.
+    pub(super) const ALL: Expected = Expected { before: u32::MAX, workers: u32::MAX, too_few: false };
+
+    /// Nobody is left, and who is to take part by the next rule waits for these rounds to be over.
+    fn abandoned(&self) -> bool {
+        self.workers == 0 && self.before < u32::MAX
+    }
 }
 
 /// What to close, and how far that has got.
@@ -27,42 +48,34 @@ pub(super) struct Closer {
     first: u32,
     /// Rounds up to this one, with so many contributions: their deadline has passed.
     due: Option<(u32, u8)>,
-    /// Rounds with a contribution from each of these workers: others are gone.
-    survivors: Option<u32>,
-    /// Workers that may still contribute to the rounds that are due: a deadline does not wait for more.
-    present: u8,
+    /// By the rule in force, and by the one that is armed.
+    expected: [Expected; 2],
     next_at: Nanos,
 }
 
 impl Closer {
     pub(super) fn new(segments: u32) -> Self {
-        Closer {
-            frontiers: vec![0; segments as usize],
-            first: 1,
-            due: None,
-            survivors: None,
-            present: u8::MAX,
-            next_at: 0,
-        }
+        let frontiers = vec![0; segments as usize];
+        Closer { frontiers, first: 1, due: None, expected: [Expected::ALL; 2], next_at: 0 }
     }
 
     /// The deadline of `round` has passed.
     pub(super) fn set_due(&mut self, now: Nanos, round: u32, at_least: u8) {
-        if self.due.is_none() && self.survivors.is_none() {
+        if !self.is_busy() {
             self.frontiers.fill(round.saturating_sub(1));
         }
         (self.due, self.next_at) = (Some((round, at_least)), now);
     }
 
-    /// Members are gone, and `survivors` are not; or nobody is missed any more.
-    pub(super) fn set_survivors(&mut self, now: Nanos, survivors: Option<u32>) {
-        if self.survivors == survivors {
+    /// Who may still contribute, by the rule in force and by the one that is armed.
+    pub(super) fn set_expected(&mut self, now: Nanos, expected: [Expected; 2]) {
+        if self.expected == expected {
             return;
         }
-        if self.due.is_none() && self.survivors.is_none() {
+        if !self.is_busy() {
             self.frontiers.fill(0); // digests are about the last segment only: the answers will tell of the others
         }
-        (self.survivors, self.next_at) = (survivors, now);
+        (self.expected, self.next_at) = (expected, now);
     }
 
     /// Rounds before `first` are over, released or not.
@@ -70,17 +83,19 @@ impl Closer {
         self.first = first;
     }
 
-    /// So many members of the rule in force are left.
-    pub(super) fn set_present(&mut self, present: u8) {
-        self.present = present;
+    fn is_busy(&self) -> bool {
+        self.due.is_some() || self.expected.iter().any(|expected| expected.too_few || expected.abandoned())
     }
 
     /// The CLOSE that a segment needs, if any. `max_round`: nobody has pushed beyond.
     fn close(&self, segment: usize, max_round: u32) -> Option<Close> {
         let round = (self.frontiers.get(segment)? + 1).max(self.first);
-        let (required, at_least) = match (self.due, self.survivors) {
-            (Some((due, at_least)), _) if round <= due => (0, at_least.min(self.present)),
-            (_, Some(survivors)) if round <= max_round => (survivors, 1),
+        let expected = self.expected.iter().find(|expected| round < expected.before)?;
+        let present = expected.workers.count_ones() as u8;
+        let (required, at_least) = match self.due {
+            _ if expected.abandoned() => (0, 0),
+            Some((due, at_least)) if round <= due => (0, at_least.min(present).max(1)),
+            _ if expected.too_few && round <= max_round => (expected.workers, 1),
             _ => return None,
         };
         Some(Close { segment: segment as u32, round, required, at_least })
@@ -107,7 +122,7 @@ impl Closer {
 
     /// When to poll again.
     pub(super) fn next_wakeup(&self) -> Option<Nanos> {
-        (self.due.is_some() || self.survivors.is_some()).then_some(self.next_at)
+        self.is_busy().then_some(self.next_at)
     }
 }
 
@@ -119,6 +134,10 @@ mod tests {
         let mut out = Vec::new();
         closer.poll(now, max_round, &mut out);
         out.iter().map(|close| (close.segment, close.round, close.required, close.at_least)).collect()
+    }
+
+    fn only(workers: u32) -> [Expected; 2] {
+        [Expected { workers, too_few: true, ..Expected::ALL }, Expected::ALL]
     }
 
     #[test]
@@ -145,15 +164,14 @@ mod tests {
         let mut closer = Closer::new(1);
         closer.set_due(0, 5, 3);
         assert_eq!(poll(&mut closer, 0, 5), [(0, 5, 0, 3)]);
-        closer.set_survivors(1, Some(0b1111)); // two of them are to take part only later
-        closer.set_present(2);
+        closer.set_expected(1, only(0b0011));
         assert_eq!(poll(&mut closer, 1, 5), [(0, 5, 0, 2)]);
     }
 
     #[test]
     fn while_members_are_gone_rounds_close_with_the_others_up_to_the_last_pushed() {
         let mut closer = Closer::new(1);
-        closer.set_survivors(0, Some(0b011));
+        closer.set_expected(0, only(0b011));
         assert_eq!(poll(&mut closer, 0, 7), [(0, 1, 0b011, 1)]);
         assert_eq!(closer.on_status(0, 1, 7, 7), None, "nobody has pushed for round 8");
         assert_eq!(poll(&mut closer, CLOSE_RETRY_NS - 1, 7), []);
@@ -161,17 +179,39 @@ mod tests {
         let next = closer.on_status(0, 8, 8, 9).expect("round 9 is open");
         assert_eq!((next.round, next.required), (9, 0b011));
         assert_eq!(closer.on_status(0, 9, 9, 9), None);
-        closer.set_survivors(0, None);
+        closer.set_expected(0, [Expected::ALL; 2]);
         assert_eq!(closer.next_wakeup(), None);
     }
 
     #[test]
     fn rounds_that_workers_jump_over_are_not_closed() {
         let mut closer = Closer::new(1);
-        closer.set_survivors(0, Some(0b011));
+        closer.set_expected(0, only(0b011));
         closer.set_first(20);
         assert_eq!(poll(&mut closer, 0, 20), [(0, 20, 0b011, 1)]);
         assert_eq!(closer.on_status(0, 20, 7, 20), None);
         assert_eq!(poll(&mut closer, CLOSE_RETRY_NS, 20), [(0, 20, 0b011, 1)]);
+    }
+
+    #[test]
+    fn before_a_boundary_only_members_of_the_rule_in_force_are_waited_for() {
+        let mut closer = Closer::new(1);
+        let in_force = Expected { before: 9, workers: 0b001, too_few: true };
+        closer.set_expected(0, [in_force, Expected { workers: 0b111, ..Expected::ALL }]);
+        assert_eq!(poll(&mut closer, 0, 9), [(0, 1, 0b001, 1)]);
+        let next = closer.on_status(0, 1, 7, 9).expect("round 8 is open");
+        assert_eq!((next.round, next.required), (8, 0b001));
+        assert_eq!(closer.on_status(0, 8, 8, 9), None, "round 9 waits for nobody who is gone");
+    }
+
+    #[test]
+    fn rounds_before_a_boundary_that_nobody_is_left_for_are_closed_empty() {
+        let mut closer = Closer::new(1);
+        let deserted = Expected { before: 3, workers: 0, too_few: true };
+        closer.set_expected(0, [deserted, Expected::ALL]);
+        assert_eq!(poll(&mut closer, 0, 1), [(0, 1, 0, 0)]);
+        let next = closer.on_status(0, 1, 1, 1).expect("nobody pushes for round 2, and who comes at 3 waits for it");
+        assert_eq!((next.round, next.at_least), (2, 0));
+        assert_eq!(closer.on_status(0, 2, 2, 1), None);
     }
 }

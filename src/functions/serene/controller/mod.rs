@@ -8,6 +8,7 @@ mod close;
 mod evaluate;
 mod event;
 mod observe;
+mod packets;
 mod policy;
 mod swap;
 #[cfg(test)]
@@ -21,17 +22,17 @@ pub use swap::{MARGIN, RETRY_NS};
 
 use std::collections::VecDeque;
 
-use close::{Close, Closer};
+use close::{Closer, Expected};
 use observe::Observer;
+use packets::payload;
 use swap::{Progress, Step, Swap};
 
 use super::config::SereneConfig;
 use super::digest::{Digest, DigestKind};
 use super::job::Job;
-use super::request::control_frame;
 use super::strategy::{Rule, Strategy, Visibility};
-use crate::dataplane::{Nanos, parse};
-use crate::wire::aggregation::{Align, Code, Control, MAX_WORKERS, Packet, Repr, Type};
+use crate::dataplane::Nanos;
+use crate::wire::aggregation::{Code, Control, MAX_WORKERS, Packet, Repr, Type};
 
 /// Swaps that are remembered.
 const SWAPS: usize = 1024;
@@ -356,10 +357,9 @@ impl Controller {
 
     fn on_answer(&mut self, now: Nanos, header: &Repr, control: &Control) {
         self.max_round = self.max_round.max(header.round);
-        let margin = self.margin();
         let Some(swap) = self.swap.as_mut().filter(|swap| swap.record.id == control.swap_id) else { return };
         let request = Type::from_number(header.norm);
-        match swap.on_answer(now, request, control.code, header.round, control.boundary, margin) {
+        match swap.on_answer(now, request, control.code, header.round, control.boundary) {
             Progress::Nothing => {}
             Progress::Refused => {
                 let SwapRecord { id, boundary, .. } = swap.record;
@@ -426,20 +426,26 @@ impl Controller {
             swap.go_to(Step::Completing, now);
         }
         self.closer.set_first(self.start);
-        self.closer.set_present((self.rule.members & live).count_ones() as u8);
-        let in_force = (self.rule, self.in_force.strategy);
-        let to_come = self.swap.map(|swap| (swap.rule, swap.record.to.strategy));
-        let waits_in_vain = |(rule, strategy): (Rule, Strategy)| {
-            strategy != Strategy::Asp && (rule.members & live).count_ones() < rule.need.into()
-        };
-        let missed = live != 0 && std::iter::once(in_force).chain(to_come).any(waits_in_vain);
-        self.closer.set_survivors(now, missed.then_some(live));
+        self.closer.set_expected(now, self.expected());
     }
 
-    /// Rounds from the latest pushed to a boundary. Where all that the rule in force counts on are gone, nobody pushes for a
-    /// round in between.
-    fn margin(&self) -> u32 {
-        if self.rule.members & self.wanted.members == 0 { 1 } else { MARGIN }
+    /// Who may still contribute, by the rule in force and by the one that is armed. A worker that the armed one leaves out
+    /// has no place before its boundary either.
+    fn expected(&self) -> [Expected; 2] {
+        if self.wanted.members == 0 {
+            return [Expected::ALL; 2]; // nobody waits
+        }
+        let armed = self.swap.filter(|swap| swap.record.armed_at.is_some());
+        let expected = |rule: Rule, strategy: Strategy, before: u32| {
+            let to_come = armed.map_or(u32::MAX, |swap| swap.rule.members);
+            let workers = rule.members & self.wanted.members & to_come;
+            let too_few = strategy != Strategy::Asp && workers.count_ones() < rule.need.into();
+            Expected { before, workers, too_few }
+        };
+        let before = armed.map_or(u32::MAX, |swap| swap.record.boundary);
+        let in_force = expected(self.rule, self.in_force.strategy, before);
+        let next = armed.map(|swap| expected(swap.rule, swap.record.to.strategy, u32::MAX));
+        [in_force, next.unwrap_or(Expected::ALL)]
     }
 
     fn begin(&mut self, now: Nanos) {
@@ -450,7 +456,7 @@ impl Controller {
             from: self.in_force,
             to: self.wanted,
             version: self.next_version,
-            boundary: self.max_round.saturating_add(self.margin()),
+            boundary: self.max_round.saturating_add(MARGIN),
             naks: 0,
             asked_at: now,
             armed_at: None,
@@ -464,53 +470,4 @@ impl Controller {
         self.commands.push(Command::Rule { job: self.job.id, bank: self.bank ^ 1, rule });
         self.swap = Some(Swap { record, rule, step: Step::Arming, send_at: now });
     }
-
-    /// Sends the swap's request, for the first time or again.
-    fn resend(&mut self, now: Nanos) {
-        let Some(swap) = self.swap.as_mut() else { return };
-        let Some(kind) = swap.request().filter(|_| swap.send_at <= now) else { return };
-        swap.send_at = now + RETRY_NS;
-        let SwapRecord { id, boundary, version, .. } = swap.record;
-        self.next_id = self.next_id.max(id + 1);
-        let control = Control {
-            swap_id: id,
-            boundary,
-            from_version: self.rule.version,
-            to_version: version,
-            align: Align::Jump,
-            code: Code::Done,
-        };
-        let header = Repr { rule_version: self.rule.version, ..Repr::new(kind, self.job.id) };
-        self.commands.push(Command::Inject(self.frame(&header, &control)));
-    }
-
-    fn close_command(&self, close: Close) -> Command {
-        let Close { segment, round, required, at_least } = close;
-        let header = Repr {
-            segment,
-            round,
-            norm: at_least,
-            incarnation_or_included: required,
-            ..Repr::new(Type::Close, self.job.id)
-        };
-        let control = Control {
-            swap_id: 0,
-            boundary: 0,
-            from_version: self.rule.version,
-            to_version: self.rule.version,
-            align: Align::Jump,
-            code: Code::Done,
-        };
-        Command::Inject(self.frame(&header, &control))
-    }
-
-    fn frame(&self, header: &Repr, control: &Control) -> Vec<u8> {
-        control_frame(self.service.address, self.service.mac, header, control)
-    }
-}
-
-/// The UDP payload of a frame.
-fn payload(frame: &[u8]) -> Option<&[u8]> {
-    let phv = parse(frame, 0, 0).ok()?;
-    super::request::udp_payload(frame, phv.l3_offset.into())
 }

@@ -81,7 +81,6 @@ impl Swap {
         code: Code,
         max_round: u32,
         boundary: u32,
-        margin: u32,
     ) -> Progress {
         if request.is_none() || request != self.request() {
             return Progress::Nothing;
@@ -94,7 +93,7 @@ impl Swap {
             }
             (Step::Arming, Code::Nak) if max_round >= self.record.boundary => {
                 self.record.naks += 1;
-                self.record.boundary = max_round.saturating_add(margin);
+                self.record.boundary = max_round.saturating_add(MARGIN);
                 self.send_at = now;
                 Progress::Refused
             }

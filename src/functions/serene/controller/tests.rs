@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::*;
+use crate::functions::serene::request::control_frame;
 use crate::functions::serene::{Late, Quorum};
 
 const MS: Nanos = 1_000_000;
@@ -227,6 +228,8 @@ fn a_worker_that_leaves_is_swapped_out_and_its_rounds_are_closed() {
     assert_eq!(sent[0].1.boundary, 4);
     let arm = (Type::Arm, sent[0].1);
     bench.answer(arm, Code::Done, 2);
+    let again = bench.poll();
+    assert!(again.iter().all(|(header, _)| header.kind == Type::Close), "it is clear now which rounds: {again:?}");
     bench.digest(0, 4, DigestKind::Reached);
     let complete = bench.request();
     bench.answer(complete, Code::Done, 4);

@@ -134,8 +134,7 @@ fn who_has_not_joined_is_told_to() {
 fn packets_of_a_process_that_was_replaced_do_not_count() {
     let mut net = bsp();
     net.park(0, 1, 3);
-    let out = net.join(0, 999);
-    assert_eq!(out[0].header.kind, Type::JoinAck);
+    assert!(net.rejoin(0, 999));
     assert_eq!(net.digests().last(), Some(&(0, 0, DigestKind::Joined { incarnation: 999, restarted: true })));
     let stale = net.ask(0, 1, 3);
     assert_eq!((stale.header.kind, stale.header.norm, stale.included()), (Type::Notice, Notice::Dropped as u8, 100));
@@ -153,17 +152,30 @@ fn packets_of_a_process_that_was_replaced_do_not_count() {
 }
 
 #[test]
+fn a_join_of_a_process_that_is_gone_takes_no_place_however_late_it_comes() {
+    let mut net = bsp();
+    assert!(net.rejoin(0, 999));
+    // Of one before it that had no answer in its life, so that nobody knows of it.
+    assert_eq!(net.join(0, 500)[0].header.kind, Type::JoinAck);
+    let header = Repr { incarnation_or_included: 999, ..net.push_header(0, 0, 1) };
+    assert_eq!(net.by_worker(0, header, &lanes(3)), [], "the living one goes on: its contribution waits");
+    assert_eq!(net.view().members[0].link.map(|link| link.incarnation), Some(999));
+}
+
+#[test]
 fn of_two_workers_with_one_rank_the_last_to_join_has_it() {
     let mut net = bsp();
     // The same address behind another port: another namespace, say.
-    let header = Repr { incarnation_or_included: 200, ..net.header(Type::Join, 0) };
-    let bytes = frame(mac(3), address(0), &payload(&header, &[]));
-    let sent = net.raw(3, bytes);
-    assert_eq!((sent.len(), sent[0].0, &sent[0].1[..6]), (1, 3, &mac(3)[..]));
+    for kind in [Type::Join, Type::Pull] {
+        let header = Repr { incarnation_or_included: 200, ..net.header(kind, 0) };
+        let sent = net.raw(3, frame(mac(3), address(0), &payload(&header, &[])));
+        assert_eq!((sent.len(), sent[0].0, &sent[0].1[..6]), (1, 3, &mac(3)[..]));
+    }
     assert_eq!(net.serene().replicas(JOB)[0], Replica { port: 3, rid: 0 }, "it moved");
     let first = net.ask(0, 1, 3);
     assert_eq!((first.header.kind, first.header.norm), (Type::Notice, Notice::Dropped as u8));
     // Another address: not the member.
+    let header = Repr { incarnation_or_included: 200, ..net.header(Type::Join, 0) };
     let bytes = frame(mac(3), address(3), &payload(&header, &[]));
     assert_eq!((net.raw(3, bytes), net.drops(DropReason::NotMember)), (vec![], 1));
 }

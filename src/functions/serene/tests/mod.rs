@@ -201,6 +201,14 @@ impl Net {
         self.by_worker(worker, header, &[])
     }
 
+    /// Another process takes the worker's place. Says whether it has.
+    fn rejoin(&mut self, worker: u8, incarnation: u32) -> bool {
+        let pull = Repr { incarnation_or_included: incarnation, ..self.header(Type::Pull, worker) };
+        let answered = |out: Vec<Out>, kind: Type| out.first().is_some_and(|out| out.header.kind == kind);
+        answered(self.join(worker, incarnation), Type::JoinAck)
+            && answered(self.by_worker(worker, pull, &[]), Type::Result)
+    }
+
     fn push_header(&self, worker: u8, segment: u32, round: u32) -> Repr {
         Repr { segment, round, lane_count: LANES as u16, norm: 2, ..self.header(Type::Push, worker) }
     }

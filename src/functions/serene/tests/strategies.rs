@@ -186,7 +186,10 @@ fn a_close_that_requires_somebody_waits_for_them() {
     assert_eq!(net.close(0, 1, 0b011, 1)[0].header.kind, Type::Status, "worker 1 is not in");
     assert_eq!(net.close(0, 1, 0b101, 1).len(), 3);
     assert_eq!(net.sum(), sum(&[3, 5]));
-    assert_eq!(net.close(0, 2, 0, 0)[0].header.kind, Type::Status, "a round that nobody is in stays open");
+    assert_eq!(net.close(0, 2, 0, 1)[0].header.kind, Type::Status, "a round that nobody is in stays open");
+    assert_eq!(net.view().frontier, 1);
+    let out = net.close(0, 2, 0, 0);
+    assert_eq!((out[0].header.frontier, out[0].lanes.clone()), (2, sum(&[3, 5])), "unless that is asked for");
 }
 
 #[test]

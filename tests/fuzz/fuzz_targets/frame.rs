@@ -15,6 +15,7 @@ fuzz_target!(|frame: &[u8]| {
     }
     let _ = icrc::verify(frame);
     if let Ok(bth) = bth::Packet::new_checked(frame) {
-        let _ = (bth.reth(), bth.immediate(), bth.aeth(), bth.atomic_eth(), bth.atomic_ack_eth(), bth.deth(), bth.ieth());
+        let _ =
+            (bth.reth(), bth.immediate(), bth.aeth(), bth.atomic_eth(), bth.atomic_ack_eth(), bth.deth(), bth.ieth());
     }
 });

@@ -25,6 +25,7 @@ fn switch() -> Switch<(Symphony, Forward), Vec<u8>> {
         ring: (1..=4u8).map(|host| [10, 99, 0, host].into()).collect(),
         step_source: StepSource::Message,
         requests_per_step: 1,
+        step_ns: Some(100_000),
         packets_per_step: Some(16),
         path_mtu: 1024,
         steps_per_collective: 6,

@@ -32,7 +32,7 @@ use super::digest::{Digest, DigestKind};
 use super::job::Job;
 use super::strategy::{Rule, Strategy, Visibility};
 use crate::dataplane::Nanos;
-use crate::wire::aggregation::{Code, Control, MAX_WORKERS, Packet, Repr, Type};
+use crate::wire::aggregation::{Control, MAX_WORKERS, Packet, Repr, Type};
 
 /// Swaps that are remembered.
 const SWAPS: usize = 1024;

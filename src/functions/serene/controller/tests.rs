@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use super::*;
 use crate::functions::serene::request::control_frame;
 use crate::functions::serene::{Late, Quorum};
+use crate::wire::aggregation::Code;
 
 const MS: Nanos = 1_000_000;
 

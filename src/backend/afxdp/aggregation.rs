@@ -57,7 +57,7 @@ impl Worker {
                 Admitted::No => continue,
             }
             match event {
-                Event::Dropped { .. } => tracing::warn!(job, "{event}"),
+                Event::Dropped { .. } | Event::Silent { .. } => tracing::warn!(job, "{event}"),
                 _ => tracing::info!(job, "{event}"),
             }
         }

@@ -46,6 +46,8 @@ pub struct Record {
     pub accuracy: Vec<Point>,
     /// How long it took from the start.
     pub elapsed_ns: Nanos,
+    /// Time spent waiting in rounds that were not over at the end.
+    pub open_wait_ns: Nanos,
 }
 
 /// What came of one worker.

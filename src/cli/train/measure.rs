@@ -13,6 +13,8 @@ pub const MOST_OVERRUN: f64 = 0.10;
 impl Record {
     /// Forgets what came after a moment.
     pub fn cut(&mut self, end_ns: Nanos) {
+        let waited_before = |round: &Round| round.wait_ns.saturating_sub(round.done_ns.saturating_sub(end_ns));
+        self.open_wait_ns += self.rounds().filter(|round| round.done_ns > end_ns).map(waited_before).sum::<Nanos>();
         self.workers.iter_mut().for_each(|worker| worker.rounds.retain(|round| round.done_ns <= end_ns));
         self.accuracy.retain(|point| point.at_ns <= end_ns);
         self.elapsed_ns = self.elapsed_ns.min(end_ns);
@@ -30,12 +32,12 @@ impl Record {
 
     /// Time that all workers together spent waiting for others.
     pub fn wait_ns(&self) -> Nanos {
-        self.rounds().map(|round| round.wait_ns).sum()
+        self.rounds().map(|round| round.wait_ns).sum::<Nanos>() + self.open_wait_ns
     }
 
     /// The same with the transfer in it, as the published Serene experiments count it.
     pub fn exchange_ns(&self) -> Nanos {
-        self.rounds().map(|round| round.wait_ns + round.transfer_ns).sum()
+        self.rounds().map(|round| round.wait_ns + round.transfer_ns).sum::<Nanos>() + self.open_wait_ns
     }
 
     /// Contributions that came too late for their round.
@@ -138,6 +140,15 @@ mod tests {
         let dropped = record(&[(1.0, 0.0), (0.0, 0.0), (1.0, 0.0)]);
         assert_eq!((dropped.when_contributed(2.0), dropped.when_contributed(2.1)), (Some(30), None));
         assert_eq!(dropped.late(), 1.0);
+    }
+
+    #[test]
+    fn of_a_round_that_ends_after_the_run_the_waiting_before_its_end_counts() {
+        let round = |done_ns: Nanos, wait_ns: Nanos| Round { done_ns, wait_ns, ..Round::default() };
+        let rounds = vec![round(50, 10), round(150, 90), round(180, 5)];
+        let mut record = Record { workers: vec![WorkerRecord { rounds, summary: None }], ..Record::default() };
+        record.cut(100);
+        assert_eq!((record.last_round(), record.rounds().count(), record.wait_ns()), (0, 1, 10 + 40));
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub fn run(
     }
     let workers = ranks.into_iter().map(|rank| WorkerRecord { rounds: rank.rounds, summary: None }).collect();
     let accuracy = Rc::into_inner(accuracy).context("a worker outlived its run")?.into_inner();
-    Ok((Record { workers, accuracy, elapsed_ns: results.end_ns }, results.swaps))
+    Ok((Record { workers, accuracy, elapsed_ns: results.end_ns, open_wait_ns: 0 }, results.swaps))
 }
 
 /// What a worker process does.

@@ -3,7 +3,7 @@
 use super::{Action, Comparison, Condition, Metric};
 use super::{Cause, Controller, Event, Target};
 use crate::dataplane::Nanos;
-use crate::functions::serene::{ALIVE_NS, Strategy};
+use crate::functions::serene::Strategy;
 
 impl Controller {
     /// Does what the first policy says that matches and would change something.
@@ -86,29 +86,5 @@ impl Controller {
             *cooled_at = self.max_round.saturating_add(wait);
         }
         done
-    }
-
-    /// Members that have been heard of, and how long ago.
-    fn silences(&self, now: Nanos) -> impl Iterator<Item = (u8, Nanos)> {
-        let live = (0..self.job.members.len() as u8).filter(|worker| self.wanted.members >> (worker & 31) & 1 != 0);
-        live.filter_map(move |worker| Some((worker, now.saturating_sub(self.observer.heard_at(worker)?))))
-    }
-
-    /// When to look for silence next. One that nothing could be done about is looked at again a while later.
-    pub(super) fn next_silence(&self) -> Option<Nanos> {
-        let heard_at = self.silences(Nanos::MAX).map(|(_, since)| Nanos::MAX - since).min()?;
-        let thresholds = self.job.policies.iter().filter_map(|policy| least_silence(&policy.when));
-        let at = thresholds.map(|ns| heard_at.saturating_add(ns as Nanos + 1)).min()?;
-        Some(at.max(self.silence_judged_at.map_or(0, |judged_at| judged_at + ALIVE_NS)))
-    }
-}
-
-/// The least silence that a condition looks for.
-fn least_silence(condition: &Condition) -> Option<f64> {
-    match condition {
-        Condition::Compare(comparison) => (comparison.metric == Metric::Silent).then_some(comparison.value),
-        Condition::All(conditions) | Condition::Any(conditions) => {
-            conditions.iter().filter_map(least_silence).min_by(f64::total_cmp)
-        }
     }
 }

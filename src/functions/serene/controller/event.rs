@@ -93,6 +93,18 @@ pub enum Event {
         /// How long it had been silent, if that was why.
         silent_ns: Option<Nanos>,
     },
+    /// Others are ahead of a worker that has not been heard of for long.
+    Silent {
+        /// The worker.
+        worker: u8,
+        /// For how long.
+        silent_ns: Nanos,
+    },
+    /// A worker that was silent no longer is.
+    Heard {
+        /// The worker.
+        worker: u8,
+    },
     /// Nobody is left.
     Deserted,
     /// The switch did not take a boundary.
@@ -160,6 +172,11 @@ impl fmt::Display for Event {
                 write!(f, "worker {worker} dropped: silent for {} ms", ns / 1_000_000)
             }
             Event::Dropped { worker, silent_ns: None } => write!(f, "worker {worker} dropped"),
+            Event::Silent { worker, silent_ns } => {
+                let seconds = silent_ns / 1_000_000_000;
+                write!(f, "worker {worker} is behind and silent for {seconds} s; no policy has dropped it")
+            }
+            Event::Heard { worker } => write!(f, "worker {worker} is heard of again"),
             Event::Deserted => f.write_str("no worker is left"),
             Event::Refused { id, max_round, boundary } => {
                 write!(f, "swap {id}: round {max_round} was pushed already; asking for round {boundary}")

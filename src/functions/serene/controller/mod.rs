@@ -10,6 +10,7 @@ mod event;
 mod observe;
 mod packets;
 mod policy;
+mod silence;
 mod swap;
 #[cfg(test)]
 mod tests;
@@ -119,6 +120,8 @@ pub struct Controller {
     unjudged: bool,
     /// When policies were last asked about silence.
     silence_judged_at: Option<Nanos>,
+    /// A bit for each worker whose silence the log was told of.
+    silent: u32,
     /// By policy: not before this round.
     cooled_at: Vec<u32>,
     closer: Closer,
@@ -149,6 +152,7 @@ impl Controller {
             observer: Observer::default(),
             unjudged: false,
             silence_judged_at: None,
+            silent: 0,
             cooled_at: vec![0; job.policies.len()],
             closer: Closer::new(job.segments),
             deadline: None,
@@ -219,6 +223,7 @@ impl Controller {
             self.closer.set_due(now, round, kmin.of(self.in_force.members.count_ones() as u8));
         }
         self.judge(now);
+        self.tell_of_silence(now);
         self.pursue(now);
         self.resend(now);
         let mut closes = Vec::new();
@@ -232,7 +237,8 @@ impl Controller {
         let request = self.swap.as_ref().filter(|swap| swap.request().is_some()).map(|swap| swap.send_at);
         let deadline = self.deadline.map(|(_, at)| at);
         let ready = (!self.commands.is_empty() || self.unjudged).then_some(0);
-        let times = [request, deadline, ready, self.closer.next_wakeup(), self.next_silence()];
+        let times =
+            [request, deadline, ready, self.closer.next_wakeup(), self.next_silence(), self.next_long_silence()];
         times.into_iter().flatten().min()
     }
 

@@ -108,7 +108,11 @@ impl Observer {
                 }
                 // Nothing is released where nobody waits: a round is over when all have been there.
                 let over = self.hindmost(live);
-                immediate && over > self.sampled && self.sample(over, at, live, live.count_ones())
+                if !immediate {
+                    return false;
+                }
+                self.released = self.released.max(over);
+                over > self.sampled && self.sample(over, at, live, live.count_ones())
             }
             DigestKind::Late => {
                 self.advance(worker, round);

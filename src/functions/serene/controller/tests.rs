@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use super::silence::SILENCE_NS;
 use super::*;
 use crate::functions::serene::request::control_frame;
 use crate::functions::serene::{Late, Quorum};
@@ -236,6 +237,36 @@ fn a_worker_that_leaves_is_swapped_out_and_its_rounds_are_closed() {
     bench.answer(complete, Code::Done, 4);
     assert_eq!((bench.poll(), bench.in_force()), (vec![], "bsp of 2 workers".into()), "nothing more to close");
     assert_eq!(bench.events()[0], "worker 2 left");
+}
+
+#[test]
+fn of_a_worker_that_is_behind_and_silent_the_log_is_told_once_and_when_it_is_back() {
+    let mut bench = Bench::new(Vec::new());
+    bench.round(1, MS);
+    bench.events();
+    bench.digest(0, 2, DigestKind::Arrived { parked: true });
+    bench.digest(2, 2, DigestKind::Arrived { parked: true });
+    assert!(bench.controller.next_wakeup().is_some_and(|at| at <= bench.now + SILENCE_NS));
+    bench.now += SILENCE_NS;
+    bench.poll();
+    bench.poll();
+    assert_eq!(bench.events(), ["worker 1 is behind and silent for 5 s; no policy has dropped it"], "the others wait");
+    bench.digest(1, 2, DigestKind::Arrived { parked: false });
+    bench.poll();
+    assert_eq!(bench.events(), ["worker 1 is heard of again"]);
+}
+
+#[test]
+fn under_asp_a_round_is_over_when_all_have_been_there() {
+    let mut bench = Bench::new(Vec::new());
+    bench.round(1, MS);
+    bench.controller.swap(bench.now, Strategy::Asp);
+    bench.complete();
+    let boundary = bench.controller.swaps().last().expect("it is there").boundary;
+    for (worker, ahead) in [(0, 40), (1, 3), (2, 20)] {
+        bench.digest(worker, boundary + ahead, DigestKind::Arrived { parked: false });
+    }
+    assert_eq!(bench.controller.status().released, boundary + 3);
 }
 
 #[test]

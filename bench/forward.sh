@@ -237,8 +237,8 @@ table() {
 	echo
 	printf '%6s %6s %9s %9s %9s %12s %9s %7s  %s\n' size flows bridge off on off/bridge on/bridge on/off '(quartiles)'
 	jq -rs "$MEDIANS"' | group_by([.size, .flows])[]
-		| def of($name): map(select(.forwarder == $name)) | sort_by(.round) | map(.mpps);
-		def per($a; $b): [of($a), of($b)] | transpose | map(.[0] / .[1]);
+		| def of($name): map(select(.forwarder == $name).mpps);
+		def per($a; $b): group_by(.round) | map([of($a)[0], of($b)[0]] | select(all) | .[0] / .[1]);
 		per("afxdp"; "afxdp-off") as $cost
 		| [.[0].size, .[0].flows, (of("bridge") | median), (of("afxdp-off") | median), (of("afxdp") | median),
 		   (per("afxdp-off"; "bridge") | median), (per("afxdp"; "bridge") | median), ($cost | median),

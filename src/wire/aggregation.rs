@@ -82,7 +82,8 @@ numbered! {
         Pull = 2,
         /// The contribution is in; its round is not over. No lanes.
         Wait = 3,
-        /// A process takes a worker's place. Carries its incarnation, and the number of segments that it expects.
+        /// A process asks for a worker's place, which it takes from another with its next packet. Carries its incarnation, and
+        /// the number of segments that it expects.
         Join = 4,
         /// Answers JOIN: the switch's own incarnation, the first legal round in `next_round`, norm and rule in force.
         JoinAck = 5,

@@ -16,8 +16,8 @@ start_switch
 run_ring() {
 	local host captures=()
 	for host in 1 2 3 4; do
-		# Not through a function: \$! has to be tcpdump's number.
-		ip netns exec "$prefix-h$host" tcpdump -q -i eth0 -Q in -s 128 -B 16384 -w "$work/h$host.pcap" 2>"$work/tcpdump$host" &
+		# Not through a function: \$! has to be tcpdump's number. At once, or what comes last waits up to a second for its block.
+		ip netns exec "$prefix-h$host" tcpdump -q --immediate-mode -i eth0 -Q in -s 128 -B 16384 -w "$work/h$host.pcap" 2>"$work/tcpdump$host" &
 		captures+=($!)
 	done
 	for host in 1 2 3 4; do

@@ -106,11 +106,11 @@ impl Observer {
                 } else {
                     self.interval.waits.push(0);
                 }
-                // Nothing is released where nobody waits: a round is over when all have been there.
-                let over = self.hindmost(live);
                 if !immediate {
                     return false;
                 }
+                // Nothing is released where nobody waits: a round is over when all have been there.
+                let over = self.hindmost(live);
                 self.released = self.released.max(over);
                 over > self.sampled && self.sample(over, at, live, live.count_ones())
             }

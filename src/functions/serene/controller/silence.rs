@@ -10,7 +10,8 @@ pub(super) const SILENCE_NS: Nanos = 5_000_000_000;
 impl Controller {
     /// Tells, once, of each worker that has long been silent while others are ahead of it, and when it is heard of again.
     pub(super) fn tell_of_silence(&mut self, now: Nanos) {
-        for (worker, silent_ns) in self.silences(now).collect::<Vec<_>>() {
+        for worker in 0..self.job.members.len() as u8 {
+            let Some(silent_ns) = self.silence(now, worker) else { continue };
             let (bit, silent) = (1 << (worker & 31), silent_ns >= SILENCE_NS);
             if silent && self.silent & bit == 0 && self.is_behind(worker) {
                 self.silent |= bit;
@@ -36,8 +37,12 @@ impl Controller {
 
     /// Members that have been heard of, and how long ago.
     pub(super) fn silences(&self, now: Nanos) -> impl Iterator<Item = (u8, Nanos)> {
-        let live = (0..self.job.members.len() as u8).filter(|worker| self.wanted.members >> (worker & 31) & 1 != 0);
-        live.filter_map(move |worker| Some((worker, now.saturating_sub(self.observer.heard_at(worker)?))))
+        (0..self.job.members.len() as u8).filter_map(move |worker| Some((worker, self.silence(now, worker)?)))
+    }
+
+    fn silence(&self, now: Nanos, worker: u8) -> Option<Nanos> {
+        let live = self.wanted.members >> (worker & 31) & 1 != 0;
+        self.observer.heard_at(worker).filter(|_| live).map(|heard_at| now.saturating_sub(heard_at))
     }
 
     /// When to look for silence next. One that nothing could be done about is looked at again a while later.

@@ -56,13 +56,6 @@ struct flow_key {
 	__u32 dest_qpn;
 };
 
-/* Says of a known flow what `edges` says of a new one, so that the latter need not be asked. */
-struct flow {
-	__u32 slot;
-	__u16 job;		/* slot */
-	__u16 reserved;
-};
-
 enum step_source {
 	STEP_MESSAGE,
 	STEP_PSN,
@@ -92,9 +85,9 @@ enum flow_kind {
 };
 
 /*
- * Per flow slot. Each group of two words is one register of the Rust stages, in the
- * order in which a packet touches them. Written by the kernel, read by userspace
- * through mmap. All zero in a free slot.
+ * Per flow slot: registers, and whose they are. Each group of two words is one register
+ * of the Rust stages, in the order in which a packet touches them. Written by the kernel,
+ * read by userspace through mmap. All zero in a free slot.
  */
 struct flow_state {
 	__u32 expected;			/* next PSN; generation << PSN_BITS, 7 bits; PSN_VALID */
@@ -122,6 +115,11 @@ struct flow_state {
 	__u32 last_tick;		/* of the last packet, for ageing */
 
 	__u32 reserved[2];		/* up to a cache line */
+
+	struct flow_key key;
+	__u16 job;			/* slot; says of a known flow what `edges` says of a new one */
+	__u16 in_use;			/* key and job are valid */
+	__u32 reserved_too[6];		/* up to a pair of lines, which are fetched together */
 };
 
 #define PSN_BITS	24

@@ -7,27 +7,11 @@
 #define SYMPHONY_INGRESS_H
 
 #include "abi.h"
+#include "flows.h"
 #include "maps.h"
 #include "parse.h"
 #include "progress.h"
 #include "track.h"
-
-/* Gives a new flow the slot at the head of the queue; NULL when there is none. */
-static __always_inline struct flow *new_flow(const struct flow_key *key, __u16 job)
-{
-	struct flow new = { .job = job };
-	struct flow_state *state;
-
-	if (bpf_map_pop_elem(&free_slots, &new.slot))
-		return NULL;
-	state = bpf_map_lookup_elem(&flow_state, &new.slot);
-	if (state)
-		*state = (struct flow_state){};
-	/* Another CPU may have been faster. */
-	if (bpf_map_update_elem(&flows, key, &new, BPF_NOEXIST))
-		bpf_map_push_elem(&free_slots, &new.slot, 0);
-	return bpf_map_lookup_elem(&flows, key);
-}
 
 /* A data packet of a flow that has a slot: which step is it of, and how far ahead. */
 static __always_inline void step(struct flow_state *flow, struct job_state *job, struct packet *p, struct stats *count,
@@ -67,43 +51,42 @@ static __always_inline void track(const struct roce *roce, struct stats *count, 
 	};
 	struct flow_state *state;
 	struct job_state *job;
-	struct flow *flow;
 	struct edge *edge;
-	__u32 job_slot;
+	__u32 job_slot, slot;
 
 	if (!p.data && !has(&p, OP_READ_REQUEST | OPS_ATOMIC)) {
 		count->not_data++;
 		return;
 	}
 
-	/* A flow goes when its job does. So the second table is for new flows only. */
-	flow = bpf_map_lookup_elem(&flows, &roce->key);
-	if (flow) {
-		job_slot = flow->job;
+	/* A flow goes when its job does. So the tables are for new flows, and for those that no hint leads to. */
+	state = hinted_flow(&roce->key, &slot);
+	if (state) {
+		job_slot = state->job;
 	} else {
 		edge = bpf_map_lookup_elem(&edges, &roce->key.edge);
 		if (!edge)
 			goto not_of_a_job;
 		job_slot = edge->job;
+		state = known_flow(&roce->key, &slot);
 	}
 	job = bpf_map_lookup_elem(&job_state, &job_slot);
 	p.job = bpf_map_lookup_elem(&jobs, &job_slot);
 	if (!job || !p.job || !p.job->enabled)
 		goto not_of_a_job;
 
-	if (!flow) {
+	if (!state) {
 		if (!p.data)
 			goto not_of_a_job;
-		flow = new_flow(&roce->key, job_slot);
+		state = new_flow(&roce->key, job_slot, &slot);
 	}
-	state = flow ? bpf_map_lookup_elem(&flow_state, &flow->slot) : NULL;
 	if (!state) {
 		count->flows_full++;
 		return;
 	}
 	state->last_tick = p.tick;
 	meta->job = job_slot;
-	meta->flow = flow->slot;
+	meta->flow = slot;
 
 	if (p.data)
 		p.generation = activity(job, p.tick, p.job->idle_ticks);

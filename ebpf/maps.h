@@ -26,11 +26,12 @@ struct {
 	__type(value, struct edge);
 } edges SEC(".maps");
 
+/* The slots of the flows. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_FLOWS);
 	__type(key, struct flow_key);
-	__type(value, struct flow);
+	__type(value, __u32);
 } flows SEC(".maps");
 
 /* Flow slots to give out, in this order. Filled by userspace. */

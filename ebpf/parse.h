@@ -65,7 +65,7 @@ struct cursor {
 
 /* A RoCEv2 packet. */
 struct roce {
-	struct flow_key key;
+	struct flow_key key __attribute__((aligned(8)));
 	__u32 psn;
 	__u32 dma_len;		/* 0 without RETH */
 	__u32 immediate;	/* 0 without */

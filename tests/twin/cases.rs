@@ -31,6 +31,7 @@ fn cases() -> Vec<(&'static str, Vec<Packet>, Expect)> {
     let first = Packet::default;
     let v6 = |last| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, last]);
     let first_v6 = || Packet { src: v6(1), dst: v6(2), ..first() };
+    let zeroes = || Packet { src: IpAddr::from([0; 16]), dst: IpAddr::from([0; 16]), ..first() };
     let qp = |dest_qpn, packet| Packet { dest_qpn, ..packet };
     vec![
         // The parser.
@@ -66,6 +67,7 @@ fn cases() -> Vec<(&'static str, Vec<Packet>, Expect)> {
         ("an UD packet", vec![first(), packet(0x64, 1)], Untracked),
         ("an opcode without a name", vec![first(), packet(0xff, 1)], Untracked),
         ("no edge", vec![Packet { dst: IpAddr::from([10, 1, 0, 3]), ..first() }], Untracked),
+        ("zeroes for addresses and queue pair, as in a free slot", vec![qp(0, zeroes())], Untracked),
         ("a READ of a new flow", vec![packet(0x0c, 0)], Untracked),
         // PSNs.
         ("a READ of a known flow", vec![first(), packet(0x0c, 1)], NoStep { leaves: false }),

@@ -90,6 +90,30 @@ fn a_full_flow_table_tracks_no_new_flow_and_aged_slots_come_back_in_order() {
 }
 
 #[test]
+fn flows_are_told_apart_where_a_hint_leads_to_another_flows_slot() {
+    let _turn = turn();
+    let Some(mut twins) = Twins::new() else { return };
+    twins.add_job(&job(1));
+    // Scattered and many, so that several have one hint.
+    let qpns: Vec<u32> = (0..16384u32).map(|n| n.wrapping_mul(0x9e37_79b1) >> 8).collect();
+    let feed = |twins: &mut Twins, qpns: &mut dyn Iterator<Item = &u32>, psn| {
+        for &dest_qpn in qpns {
+            twins.feed(&Packet { dest_qpn, psn, ..Packet::default() }.bytes());
+        }
+        twins.check_everything();
+    };
+    feed(&mut twins, &mut qpns.iter(), 0);
+    feed(&mut twins, &mut qpns.iter().rev(), 1);
+    assert_eq!(twins.symphony.outcomes().in_order, 2 * 16384);
+
+    // All slots go to other flows than before, while the hints are of old.
+    assert_eq!(twins.age(Duration::from_secs(61)), 16384);
+    feed(&mut twins, &mut qpns.iter().rev(), 0);
+    feed(&mut twins, &mut qpns.iter(), 1);
+    assert_eq!(twins.symphony.outcomes().in_order, 4 * 16384);
+}
+
+#[test]
 fn generations_wrap_past_those_of_unarmed_jobs() {
     let _turn = turn();
     let Some(mut twins) = Twins::new() else { return };

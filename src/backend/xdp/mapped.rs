@@ -22,6 +22,12 @@ pub(super) unsafe trait Plain: Copy + Default {
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
     }
 
+    /// The same to be written to.
+    fn as_bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and whatever is written is valid.
+        unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(self).cast(), size_of::<Self>()) }
+    }
+
     /// From the kernel's bytes; `None` when there are too few.
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..size_of::<Self>())?;
@@ -44,9 +50,8 @@ plain! {
     edge_key = 32,
     edge = 4,
     flow_key = 36,
-    flow = 8,
     job_config = 24,
-    flow_state = 64,
+    flow_state = 128,
     job_state = 24,
     stats = 8 * (10 + DropReason::ALL.len()),
 }
@@ -107,9 +112,16 @@ impl<T: Plain> Mapped<T> {
 
     /// One value; `None` out of range.
     pub(super) fn read(&self, index: usize) -> Option<T> {
-        let bytes: Vec<u8> =
-            self.words(index)?.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
-        T::from_bytes(&bytes)
+        let mut value = T::default();
+        for (bytes, word) in value.as_bytes_mut().chunks_exact_mut(8).zip(self.words(index)?) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        Some(value)
+    }
+
+    /// How many values there are.
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// Replaces one value; out of range is ignored.

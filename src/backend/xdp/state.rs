@@ -96,24 +96,13 @@ impl Kernel {
 
     /// The flows that have a slot, by slot. A flow that comes while the table is read may be missing.
     pub fn flows(&self) -> Vec<Flow> {
-        let table = &self.skel.maps.flows;
-        let read = |bytes: Vec<u8>| {
-            let types::flow { slot, job, .. } = types::flow::from_bytes(&table.lookup(&bytes, MapFlags::ANY).ok()??)?;
-            let key = types::flow_key::from_bytes(&bytes)?;
-            let raw = self.flow_state.read(slot as usize)?;
-            Some(Flow {
-                src: key.edge.src,
-                dst: key.edge.dst,
-                dest_qpn: key.dest_qpn,
-                job,
-                slot,
-                last_tick: raw.last_tick,
-                state: registers(&raw),
-            })
+        let read = |slot: usize| {
+            let raw = self.flow_state.read(slot).filter(|raw| raw.in_use != 0)?;
+            let types::flow_key { edge: types::edge_key { src, dst }, dest_qpn } = raw.key;
+            let (slot, state) = (slot as u32, registers(&raw));
+            Some(Flow { src, dst, dest_qpn, job: raw.job, slot, last_tick: raw.last_tick, state })
         };
-        let mut flows: Vec<Flow> = table.keys().filter_map(read).collect();
-        flows.sort_unstable_by_key(|flow| flow.slot);
-        flows
+        (0..self.flow_state.len()).filter_map(read).collect()
     }
 
     /// The registers of a flow slot; `None` out of range.

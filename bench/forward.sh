@@ -18,10 +18,12 @@
 # packet of each flow in turn, which is the worst order for caches. Flows start at different places of a message, so that
 # some lead and are marked. A size is the RDMA payload of a packet; its frame has 58 bytes more.
 #
-# How to read it: compare forwarders within a row. A round measures each forwarder once, every other round in reverse order;
-# figures are medians over the rounds, ratios are medians of the ratios within a round, and the quartiles of on/off tell how
-# noisy the machine was. The bridge's, NAPI's and the source's threads get the same real-time priority as symphony run gives
-# itself, so that other load on the machine disturbs as little as can be.
+# How to read it: compare forwarders within a row. Off and on are the same process, switched over by symphony ctl between two
+# measurements, which so are a fraction of a second apart; a round has two such pairs for each row, in the order off, on, on,
+# off or the reverse. Figures are medians. on/off is the median over pairs, with the 95 % interval of that median (by ranks, so
+# it assumes nothing but that pairs are independent); the ratios to the bridge are medians over rounds. The bridge's, NAPI's and
+# the source's threads get the same real-time priority as symphony run gives itself, so that other load on the machine disturbs
+# as little as can be.
 #
 # The limits: absolute figures are those of veths, where AF_XDP copies each packet twice and builds a socket buffer to send it,
 # which a network card with zero-copy AF_XDP spares it. The sink's share is in all figures. In a switch that has more than one
@@ -33,8 +35,8 @@ usage() {
 	usage: forward.sh [--json] [--quick] [--rounds N]
 
 	  --json      print one JSON object and nothing else: {"version":1,"rows":[{"forwarder":..,"size":..,"flows":..,"mpps":..}]}
-	  --quick     under a minute: 7 short rounds
-	  --rounds N  default 25
+	  --quick     under a minute: 3 short rounds
+	  --rounds N  default 25, which take about 5 minutes
 	END
 }
 
@@ -47,15 +49,15 @@ warn() {
 	echo "forward.sh: $*" >&2
 }
 
-readonly FORWARDERS=(bridge afxdp-off afxdp)
+readonly ROWS=("64 1" "1024 1" "64 64" "1024 64" "64 4096" "1024 4096") # payload bytes and flows
 readonly LEAST_REFUSED_PCT=20 # below this share of refused attempts the source may have been the limit
 json=no
 rounds=25
-milliseconds=150
+milliseconds=100
 while [ $# -gt 0 ]; do
 	case $1 in
 	--json) json=yes ;;
-	--quick) rounds=7 milliseconds=50 ;;
+	--quick) rounds=3 milliseconds=50 ;;
 	--rounds)
 		[[ ${2:-} =~ ^[1-9][0-9]{0,2}$ ]] || die "--rounds needs a number from 1 to 999"
 		rounds=$2
@@ -94,8 +96,10 @@ realtime=(chrt --rr 1)
 prefix=${SYMPHONY_NS_PREFIX:-sym-bench}
 work=$(mktemp -d)
 switch_pid=
+source_pid=
 
 cleanup() {
+	[ -z "$source_pid" ] || kill "$source_pid" 2>/dev/null || true
 	[ -z "$switch_pid" ] || kill "$switch_pid" 2>/dev/null || true
 	netns-scripts/down.sh --prefix "$prefix" || true
 	rm -rf "$work"
@@ -125,70 +129,75 @@ thread_napi() {
 		die "this kernel has no threaded NAPI (Linux 5.12 or newer has)"
 }
 
-write_configs() {
-	local common
-	common=$(
-		cat <<-END
-		[switch]
-		name = "$prefix"
-		control = "$work/switch.sock"
+write_config() {
+	cat >"$work/switch.toml" <<-END
+	[switch]
+	name = "$prefix"
+	control = "$work/switch.sock"
 
-		[[port]]
-		name = "h1"
-		interface = "sw-h1"
+	[[port]]
+	name = "h1"
+	interface = "sw-h1"
 
-		[[port]]
-		name = "h2"
-		interface = "sw-h2"
-		END
-	)
-	printf '%s\n\n[symphony]\nenabled = false\n' "$common" >"$work/afxdp-off.toml"
-	cat >"$work/afxdp.toml" <<-END
-	$common
+	[[port]]
+	name = "h2"
+	interface = "sw-h2"
 
-	[[job]]
-	id = 1
-	ring = ["10.0.0.1", "10.0.0.2"]
-	packets_per_step = 64
-	idle = "15ms"
+	[symphony]
+	enabled = false
 	END
 }
 
-start() {
-	if [ "$1" = bridge ]; then
-		ip -n "$prefix-sw" link add bridge type bridge
-		ip -n "$prefix-sw" link set sw-h1 master bridge
-		ip -n "$prefix-sw" link set sw-h2 master bridge
-		ip -n "$prefix-sw" link set bridge up
-		return
-	fi
-	ip netns exec "$prefix-sw" taskset -c "$SWITCH_CPU" "$symphony" run --config "$work/$1.toml" --json \
+ctl() {
+	"$symphony" ctl --socket "$work/switch.sock" "$@"
+}
+
+start_bridge() {
+	ip -n "$prefix-sw" link add bridge type bridge
+	ip -n "$prefix-sw" link set sw-h1 master bridge
+	ip -n "$prefix-sw" link set sw-h2 master bridge
+	ip -n "$prefix-sw" link set bridge up
+	pin_napi
+}
+
+stop_bridge() {
+	ip -n "$prefix-sw" link del bridge
+}
+
+start_switch() {
+	ip netns exec "$prefix-sw" taskset -c "$SWITCH_CPU" "$symphony" run --config "$work/switch.toml" --json \
 		>"$work/switch.json" 2>"$work/switch.err" &
 	switch_pid=$!
 	local try
 	for ((try = 0; try < 200; try++)); do
-		"$symphony" ctl --socket "$work/switch.sock" stats >/dev/null 2>&1 && return
+		if ctl stats >/dev/null 2>&1; then
+			pin_napi
+			return
+		fi
 		kill -0 "$switch_pid" 2>/dev/null || break
 		sleep 0.05
 	done
 	die "symphony run does not start: $(tail -n 3 "$work/switch.err")"
 }
 
-stop() {
-	if [ "$1" = bridge ]; then
-		ip -n "$prefix-sw" link del bridge
-		return
-	fi
+stop_switch() {
 	kill -TERM "$switch_pid"
 	wait "$switch_pid" || die "symphony run failed: $(tail -n 3 "$work/switch.err")"
 	switch_pid=
-	# "on" must mean that packets were tracked, and "off" that none was.
-	local tracked
-	tracked=$(jq '100 * .kernel.in_order / (.kernel.redirected + 1) | floor' "$work/switch.json")
+}
+
+# Its job comes anew each time, so that no state is left from the time before.
+turn() {
 	case $1 in
-	afxdp) [ "$tracked" -ge 98 ] || warn "only $tracked % of the packets were tracked in order" ;;
-	afxdp-off) [ "$tracked" = 0 ] || die "$tracked % of the packets were tracked though the function is off" ;;
-	esac
+	on)
+		ctl set enabled=true
+		ctl job add --id 1 --ring 10.0.0.1,10.0.0.2 --packets-per-step 64 --idle 15ms
+		;;
+	off)
+		ctl job remove 1
+		ctl set enabled=false
+		;;
+	esac >/dev/null
 }
 
 # The threads come and go with NAPI, which a forwarder may switch off and on.
@@ -200,22 +209,76 @@ pin_napi() {
 	done
 }
 
+start_source() {
+	coproc SOURCE {
+		exec "${realtime[@]}" taskset -c "$SOURCE_CPU" "$target/examples/source" --prefix "$prefix" --milliseconds "$milliseconds"
+	}
+	source_pid=$!
+}
+
+# Measures a row: forwarder, its number, pair.
 measure() {
-	local forwarder=$1 round=$2
-	start "$forwarder"
-	pin_napi
-	"${realtime[@]}" taskset -c "$SOURCE_CPU" "$target/examples/source" --prefix "$prefix" --milliseconds "$milliseconds" >"$work/lines" ||
-		die "the packet source failed"
-	while read -r size flows pps refused_pct lost; do
-		[ "${refused_pct%.*}" -ge $LEAST_REFUSED_PCT ] ||
-			warn "$forwarder, $size bytes, $flows flows: the window was full at only $refused_pct % of attempts; the source may be the limit"
-		if [ "$lost" != 0 ]; then
-			stalled=$((stalled + 1))
-			continue
+	local forwarder=$1 row=$2 pair=$3 size flows pps refused_pct lost
+	read -r size flows <<<"${ROWS[row]}"
+	echo "$size $flows" >&"${SOURCE[1]}"
+	read -r pps refused_pct lost <&"${SOURCE[0]}" || die "the packet source failed"
+	if [ "$lost" != 0 ]; then
+		stalled=$((stalled + 1))
+		return
+	fi
+	[ "${refused_pct%.*}" -ge $LEAST_REFUSED_PCT ] ||
+		warn "$forwarder, $size bytes, $flows flows: the window was full at only $refused_pct % of attempts; the source may be the limit"
+	echo "{\"pair\":$pair,\"forwarder\":\"$forwarder\",\"size\":$size,\"flows\":$flows,\"mpps\":$pps}" >>"$work/measured"
+}
+
+# So many packets the switch has handed on so far, and so many of them moved their flows on.
+tracked() {
+	ctl --json stats | jq -r '[.kernel.redirected, .kernel.in_order + .kernel.resync] | @tsv'
+}
+
+# "On" must mean that packets are tracked, and "off" that none is.
+measure_switch() {
+	local before after redirected advanced
+	before=$(tracked)
+	measure "$@"
+	after=$(tracked)
+	read -r redirected advanced <<<"$(paste <(echo "$before") <(echo "$after") | awk '{ print $3 - $1, $4 - $2 }')"
+	case $1 in
+	afxdp) [ $((100 * advanced)) -ge $((98 * redirected)) ] || warn "only $advanced of $redirected packets moved their flows on" ;;
+	afxdp-off) [ "$advanced" = 0 ] || die "$advanced packets were tracked though the function is off" ;;
+	esac
+}
+
+measure_bridges_rows() {
+	start_bridge
+	for row in "${!ROWS[@]}"; do
+		measure bridge "$row" $((2 * round))
+	done
+	stop_bridge
+}
+
+measure_switchs_rows() {
+	start_switch
+	for row in "${!ROWS[@]}"; do
+		if (((round + row) % 2)); then
+			measure_switch afxdp-off "$row" $((2 * round))
+			turn on
+			measure_switch afxdp "$row" $((2 * round))
+			measure_switch afxdp "$row" $((2 * round + 1))
+			turn off
+			measure_switch afxdp-off "$row" $((2 * round + 1))
+		else
+			turn on
+			measure_switch afxdp "$row" $((2 * round))
+			turn off
+			measure_switch afxdp-off "$row" $((2 * round))
+			measure_switch afxdp-off "$row" $((2 * round + 1))
+			turn on
+			measure_switch afxdp "$row" $((2 * round + 1))
+			turn off
 		fi
-		echo "{\"round\":$round,\"forwarder\":\"$forwarder\",\"size\":$size,\"flows\":$flows,\"mpps\":$pps}"
-	done <"$work/lines" >>"$work/measured"
-	stop "$forwarder"
+	done
+	stop_switch
 }
 
 # shellcheck disable=SC2016 # $ is jq's
@@ -223,6 +286,8 @@ readonly MEDIANS='
 	def quantile($q): sort as $s | ($q * (($s | length) - 1)) as $i | ($i | floor) as $low
 		| $s[$low] + ($i - $low) * (($s[$low + 1] // $s[$low]) - $s[$low]);
 	def median: quantile(0.5);
+	# The end of its 95 % interval: how many of n pairs lie below the median has a standard deviation of sqrt(n) / 2.
+	def medians_bound($side): length as $n | quantile([[0.5 + $side * 0.98 / ($n | sqrt), 0] | max, 1] | min);
 	def rounded($n): . * $n | round / $n;
 	map(.mpps /= 1e6)'
 
@@ -233,16 +298,16 @@ rows() {
 
 table() {
 	echo "$(nproc) CPUs, $(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1), Linux $(uname -r); load average $load_before before, $(cut -d ' ' -f 1 /proc/loadavg) after"
-	echo "source on CPU $SOURCE_CPU, forwarder on CPU $SWITCH_CPU; millions of packets a second, medians of $rounds rounds of about $milliseconds ms"
+	echo "source on CPU $SOURCE_CPU, forwarder on CPU $SWITCH_CPU; millions of packets a second, medians of $rounds rounds"
 	echo
-	printf '%6s %6s %9s %9s %9s %12s %9s %7s  %s\n' size flows bridge off on off/bridge on/bridge on/off '(quartiles)'
+	printf '%6s %6s %9s %9s %9s %12s %9s %7s  %s\n' size flows bridge off on off/bridge on/bridge on/off '(95 % interval)'
 	jq -rs "$MEDIANS"' | group_by([.size, .flows])[]
 		| def of($name): map(select(.forwarder == $name).mpps);
-		def per($a; $b): group_by(.round) | map([of($a)[0], of($b)[0]] | select(all) | .[0] / .[1]);
+		def per($a; $b): group_by(.pair) | map([of($a)[0], of($b)[0]] | select(all) | .[0] / .[1]);
 		per("afxdp"; "afxdp-off") as $cost
 		| [.[0].size, .[0].flows, (of("bridge") | median), (of("afxdp-off") | median), (of("afxdp") | median),
 		   (per("afxdp-off"; "bridge") | median), (per("afxdp"; "bridge") | median), ($cost | median),
-		   ($cost | quantile(0.25)), ($cost | quantile(0.75))] | @tsv' "$work/measured" |
+		   ($cost | medians_bound(-1)), ($cost | medians_bound(1))] | @tsv' "$work/measured" |
 		while read -r size flows bridge off on off_bridge on_bridge on_off low high; do
 			printf '%6d %6d %9.3f %9.3f %9.3f %12.2f %9.2f %7.3f  (%.3f to %.3f)\n' \
 				"$size" "$flows" "$bridge" "$off" "$on" "$off_bridge" "$on_bridge" "$on_off" "$low" "$high"
@@ -251,16 +316,20 @@ table() {
 
 stalled=0
 load_before=$(cut -d ' ' -f 1 /proc/loadavg)
-write_configs
+write_config
 make_network
+start_source
 for ((round = 1; round <= rounds; round++)); do
-	for ((i = 0; i < ${#FORWARDERS[@]}; i++)); do
-		forwarder=${FORWARDERS[round % 2 ? i : ${#FORWARDERS[@]} - 1 - i]}
-		progress "round $round of $rounds: $forwarder"
-		measure "$forwarder" "$round"
-	done
+	progress "round $round of $rounds"
+	if ((round % 2)); then
+		measure_bridges_rows
+		measure_switchs_rows
+	else
+		measure_switchs_rows
+		measure_bridges_rows
+	fi
 done
 progress
-[ $stalled = 0 ] || warn "$stalled of $((rounds * 18)) measurements are left out: nothing arrived for 50 ms, so the machine was too busy"
+[ $stalled = 0 ] || warn "$stalled of $((rounds * ${#ROWS[@]} * 5)) measurements are left out: nothing arrived for 50 ms, so the machine was too busy"
 [ "$(jq -s 'group_by([.size, .flows, .forwarder]) | length' "$work/measured")" = 18 ] || die "no figure for some rows; the machine is too busy"
 if [ $json = yes ]; then rows; else table; fi

@@ -1,8 +1,9 @@
 //! The packet source and the sink of `bench/forward.sh`, which says what is measured. `source.bpf.c` does the work.
 //!
-//! Prints a line for each size and number of flows: size, flows, packets received in a second, and per cent of the
-//! source's attempts that found the window full (near 0: the source was the limit, not the switch).
+//! Reads a line for each measurement, "SIZE FLOWS", and answers with one: packets received in a second, and per cent of the
+//! source's attempts that found the window full (near 0: the source was the limit, not the switch), and packets lost.
 
+use std::io::{BufRead, Write};
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -18,7 +19,7 @@ const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 /// Attempts of the source in a millisecond, about. A run is one system call, which takes a number of attempts and no time;
 /// between two of them the kernel waits for an RCU grace period.
 const ATTEMPTS_PER_MS: u32 = 12_000;
-/// Queue pairs of a run start here; those of the next run follow.
+/// Queue pairs of the flows start here.
 const FIRST_QPN: u32 = 0x100;
 /// With ECT(0), as NCCL's usual traffic class has it.
 const TOS: u8 = 0x6a;
@@ -30,12 +31,6 @@ struct Args {
     /// Of the namespaces that netns-scripts/up.sh made: from NAME-h1 to NAME-h2
     #[arg(long, value_name = "NAME")]
     prefix: String,
-    /// RDMA payload bytes of a packet
-    #[arg(long, value_delimiter = ',', default_value = "64,1024")]
-    sizes: Vec<u32>,
-    /// Numbers of flows, powers of two
-    #[arg(long, value_delimiter = ',', default_value = "1,64,4096")]
-    flows: Vec<u32>,
     /// Milliseconds to measure each, about
     #[arg(long, default_value_t = 150)]
     milliseconds: u32,
@@ -56,10 +51,10 @@ fn main() -> Result<()> {
         .context("the kernel refuses the packet source; it needs root and Linux 5.18 or newer")?;
 
     enter(&args.prefix, "h2")?;
-    teach("10.0.0.2", "10.0.0.1").context("cannot send from h2")?;
+    let receiver = UdpSocket::bind(("10.0.0.2", 0)).context("h2 does not have 10.0.0.2")?;
     attach_sink(&object)?;
     enter(&args.prefix, "h1")?;
-    Source { object: &object, ifindex: interface_index("eth0")?, args: &args }.run()
+    Source { object: &object, receiver, ifindex: interface_index("eth0")?, args: &args }.run()
 }
 
 fn enter(prefix: &str, host: &str) -> Result<()> {
@@ -70,11 +65,6 @@ fn enter(prefix: &str, host: &str) -> Result<()> {
 /// Of the namespace that this thread is in: sysfs would show the one it was mounted in.
 fn interface_index(name: &str) -> Result<u32> {
     nix::net::if_::if_nametoindex(name).with_context(|| format!("no interface {name}"))
-}
-
-/// Lets the switch learn where the receiver is.
-fn teach(from: &str, to: &str) -> std::io::Result<()> {
-    UdpSocket::bind((from, 0))?.send_to(b"", (to, 9)).map(drop)
 }
 
 /// Lets h2 count and drop all that comes in. It stays there until the next source's sink takes its place, or the namespace
@@ -93,6 +83,8 @@ fn attach_sink(object: &Object) -> Result<()> {
 
 struct Source<'a> {
     object: &'a Object,
+    /// In h2.
+    receiver: UdpSocket,
     ifindex: u32,
     args: &'a Args,
 }
@@ -111,30 +103,31 @@ struct Counts {
 
 impl Source<'_> {
     fn run(&self) -> Result<()> {
-        let mut first_qpn = FIRST_QPN;
-        for &flows in &self.args.flows {
-            for &size in &self.args.sizes {
-                self.measure(size, flows, first_qpn)?;
-                first_qpn += flows;
-            }
+        for line in std::io::stdin().lock().lines() {
+            let line = line?;
+            let (size, flows) = line.split_once(' ').with_context(|| format!("{line:?} is not \"SIZE FLOWS\""))?;
+            let counts = self.measure(size.parse()?, flows.parse()?)?;
+            let mut out = std::io::stdout().lock();
+            writeln!(
+                out,
+                "{:.0} {:.1} {}",
+                counts.received as f64 * 1e9 / counts.took_ns as f64,
+                100.0 * counts.refused as f64 / (counts.sent + counts.refused) as f64,
+                counts.lost
+            )?;
+            out.flush()?;
         }
         Ok(())
     }
 
-    fn measure(&self, size: u32, flows: u32, first_qpn: u32) -> Result<()> {
+    /// `size` bytes of RDMA payload a packet, and a power of two of flows.
+    fn measure(&self, size: u32, flows: u32) -> Result<Counts> {
         ensure!(flows.is_power_of_two(), "{flows} flows: a power of two is needed");
-        let shift = flows.trailing_zeros();
         let frame = frame(size)?;
-        let mut plan = [self.ifindex, first_qpn, shift, size, self.args.window, 0];
+        self.receiver.send_to(b"", ("10.0.0.1", 9)).context("cannot send from h2")?; // the forwarder learns where h2 is
+        let mut plan = [self.ifindex, FIRST_QPN, flows.trailing_zeros(), size, self.args.window, 0];
         plan[5] = self.send(plan, &frame, WARM_UP_MS)?.sent as u32;
-        let counts = self.send(plan, &frame, self.args.milliseconds)?;
-        println!(
-            "{size} {flows} {:.0} {:.1} {}",
-            counts.received as f64 * 1e9 / counts.took_ns as f64,
-            100.0 * counts.refused as f64 / (counts.sent + counts.refused) as f64,
-            counts.lost
-        );
-        Ok(())
+        self.send(plan, &frame, self.args.milliseconds)
     }
 
     /// Sends as much as the window lets, and is silent for a while.

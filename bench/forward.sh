@@ -36,7 +36,7 @@ usage() {
 
 	  --json      print one JSON object and nothing else: {"version":1,"rows":[{"forwarder":..,"size":..,"flows":..,"mpps":..}]}
 	  --quick     under a minute: 3 short rounds
-	  --rounds N  default 25, which take about 5 minutes
+	  --rounds N  default 25, which take 4 minutes
 	END
 }
 

@@ -192,12 +192,12 @@ fn full_queues_drop_and_leak_nothing() {
 #[test]
 fn what_is_wrong_is_said_with_its_cure() {
     let Some(net) = Net::new("errors", 2) else { return };
-    let config = std::env::temp_dir().join(format!("{}-errors.toml", net.switch()));
+    let config = net.file("switch.toml");
     let refused = |interface: &str| {
         let text = format!("[switch]\nname = \"t\"\n[[port]]\nname = \"a\"\ninterface = \"{interface}\"\n");
         std::fs::write(&config, text).unwrap();
         let symphony = env!("CARGO_BIN_EXE_symphony");
-        let output = try_sh(&format!("ip netns exec {} {symphony} run --config {}", net.switch(), config.display()));
+        let output = try_sh(&format!("ip netns exec {} {symphony} run --config {config}", net.switch()));
         assert_eq!(output.status.code(), Some(2));
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
@@ -206,7 +206,6 @@ fn what_is_wrong_is_said_with_its_cure() {
     sh(&format!("ip -n {} link set p1 mtu 9000", net.switch()));
     let large = refused("p1");
     assert!(large.contains("9000") && large.contains("ip link set p1 mtu 3500"), "{large}");
-    std::fs::remove_file(&config).unwrap();
 }
 
 #[test]

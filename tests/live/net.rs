@@ -10,17 +10,20 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 use symphony::backend::host::netns;
 use symphony::control::protocol::{self, Command as Request};
+use tempfile::TempDir;
 
 /// Namespaces: one for the switch with interfaces `p1`, `p2`, .., one for each host with `eth0`.
 pub struct Net {
     prefix: String,
     hosts: usize,
+    files: TempDir,
 }
 
 impl Net {
     /// `None`, and the reason on stdout, where this machine does not let us.
     pub fn new(name: &str, hosts: usize) -> Option<Net> {
-        let net = Net { prefix: format!("symlive-{}-{name}", std::process::id()), hosts };
+        let prefix = format!("symlive-{}-{name}", std::process::id());
+        let net = Net { prefix, hosts, files: TempDir::new().unwrap() };
         if !try_sh(&format!("ip netns add {}", net.switch())).status.success() {
             println!("SKIPPED: no right to make network namespaces; run as root");
             return None;
@@ -49,6 +52,11 @@ impl Net {
     /// The switch's namespace.
     pub fn switch(&self) -> String {
         format!("{}-sw", self.prefix)
+    }
+
+    /// Where a file may be that goes when this does.
+    pub fn file(&self, name: &str) -> String {
+        format!("{}/{name}", self.files.path().display())
     }
 
     /// A host's namespace.
@@ -117,8 +125,7 @@ impl Switch {
     }
 
     fn launch(net: &Net, each_port: &str, more: &str) -> Switch {
-        let config = format!("{}/{}.toml", std::env::temp_dir().display(), net.prefix);
-        let socket = format!("{config}.sock");
+        let (config, socket) = (net.file("switch.toml"), net.file("switch.sock"));
         let mut text = format!("[switch]\nname = \"t\"\ncontrol = \"{socket}\"\n");
         for host in 1..=net.hosts {
             text += &format!("[[port]]\nname = \"p{host}\"\ninterface = \"p{host}\"\n{each_port}\n");

@@ -13,6 +13,8 @@ mod ring;
 mod sequences;
 mod twins;
 
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -129,6 +131,41 @@ fn generations_wrap_past_those_of_unarmed_jobs() {
         before = generation;
     }
     assert!(wrapped, "a packet takes longer than a tick: {before}");
+}
+
+#[test]
+fn a_new_flow_that_comes_in_on_several_cpus_at_once_gets_one_slot() {
+    let _turn = turn();
+    let Some(mut twins) = Twins::new() else { return };
+    const FLOWS: u32 = 4000;
+    twins.add_job(&job(1));
+    let bench: &Bench = &twins.bench;
+    let feed =
+        |qpn| bench.run(&[], &Packet { dest_qpn: qpn, ..Packet::default() }.bytes()).expect("it takes the frame");
+    let come = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for qpn in 0..FLOWS {
+                    come.fetch_add(1, Relaxed);
+                    while come.load(Relaxed) < 2 * (qpn + 1) {
+                        std::hint::spin_loop();
+                    }
+                    feed(qpn);
+                }
+            });
+        }
+    });
+    let flows = bench.kernel.flows();
+    assert_eq!(flows.len(), FLOWS as usize);
+    assert!(flows.iter().all(|flow| flow.dest_qpn < FLOWS && flow.last_tick != 0));
+
+    // No slot was lost on the way.
+    let full = || bench.kernel.stats().expect("counters are readable").outcomes.flows_full;
+    (FLOWS..16384).for_each(|qpn| drop(feed(qpn)));
+    assert_eq!((bench.kernel.flows().len(), full()), (16384, 0));
+    feed(16384);
+    assert_eq!(full(), 1);
 }
 
 #[test]

@@ -69,6 +69,17 @@ fn a_wrong_configuration_is_status_1_of_check_with_place_and_cure() {
 }
 
 #[test]
+fn a_configuration_without_ports_does_not_pass_the_check_since_the_switch_would_not_start() {
+    let file = file("[switch]\nname = 'x'\n");
+    let (status, stdout, _) = symphony(&["check", "--json", "--config", file.path().to_str().unwrap()]);
+    assert_eq!(status, 1);
+    let findings = object(&stdout)["findings"].clone();
+    let ports = findings.as_array().unwrap().iter().find(|finding| finding["check"] == "ports").unwrap().clone();
+    assert_eq!(ports["status"], "failure");
+    assert!(ports["cure"].as_str().unwrap().contains("[[port]]"), "{ports}");
+}
+
+#[test]
 fn a_job_file_is_answered_with_the_entries_it_compiles_to_or_with_place_and_cure() {
     let text = "[job]\nid = 1\nmembers = ['10.0.0.1:7001', '10.0.0.2:7001']\nsegments = 3\n\
                 [[policy]]\nwhen = 'span > 20ms for 3 rounds'\nthen = 'partial(k = n-1, late = return)'\n";

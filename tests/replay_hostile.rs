@@ -205,6 +205,30 @@ fn frames_that_the_capture_cut_are_no_errors() {
 }
 
 #[test]
+fn frames_cut_within_their_bth_are_neither_counted_as_rocev2_nor_tracked() {
+    let dir = TempDir::new().expect("a directory");
+    let config = config("ring4_v4.toml");
+    let options = config.each_ref().map(String::as_str);
+    let packets = read(&data("ring4_v4_16k_bridge.pcap"));
+    for (snap_bytes, rocev2, steps) in [(30, 0, 0), (40, 0, 0), (42, 0, 0), (50, 0, 0), (53, 0, 0), (54, 408, 6)] {
+        let input = dir.path().join(format!("snap{snap_bytes}.pcapng"));
+        let mut writer = Writer::new(std::fs::File::create(&input).expect("a file"), ["wire"]).expect("written");
+        for packet in &packets {
+            let (len, kept) = (packet.data.len() as u32, &packet.data[..packet.data.len().min(snap_bytes)]);
+            writer.packet(packet.timestamp_ns, 0, Direction::Inbound, len, kept, "").expect("written");
+        }
+        writer.finish().expect("written");
+        let report = report(&input, &options);
+        assert_eq!(report["packets"], packets.len(), "{snap_bytes}");
+        assert_eq!((&report["rocev2"], &report["malformed"]), (&json!(rocev2), &json!(0)), "{snap_bytes}");
+        assert_eq!(report["jobs"], json!([{ "job": 1, "min_step": steps, "max_step": steps }]), "{snap_bytes}");
+        let flows = report["flows"].as_array().expect("a list");
+        assert_eq!(flows.is_empty(), rocev2 == 0, "{snap_bytes}");
+        assert!(flows.iter().all(|flow| flow["retransmitted"] == 0), "{snap_bytes}: {flows:?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_replayed_is_said_and_the_status_is_2() {
     let dir = TempDir::new().expect("a directory");
     let path = |name: &str| dir.path().join(name);

@@ -125,9 +125,20 @@ fn configuration(path: &Path) -> anyhow::Result<Vec<Finding>> {
         "configuration",
         format!("{}: {}, {}", config.name, plural(config.switch.ports.len(), "port"), plural(config.jobs.len(), "job")),
     )];
-    if config.switch.ports.len() < 2 {
-        let message = "fewer than 2 ports: there is nowhere to forward to";
-        findings.push(Finding::warning("ports", message, "add [[port]] tables"));
+    match config.switch.ports.len() {
+        0 => {
+            let message = format!("{}: no [[port]], without which symphony run does not start", path.display());
+            findings.push(Finding::failure(
+                "ports",
+                message,
+                "add a [[port]] table for each interface (replay needs none)",
+            ));
+        }
+        1 => {
+            let message = "only 1 port: there is nowhere to forward to";
+            findings.push(Finding::warning("ports", message, "add [[port]] tables"));
+        }
+        _ => {}
     }
     findings.extend(short_steps(&config));
     findings.extend(machine::interfaces(&config.interfaces, &config.jobs));

@@ -55,11 +55,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Created before the work begins, so that a wrong path fails at once.
     let mut taken = vec![metadata];
     let outputs = Outputs { capture: create(&args.write, &mut taken)?, trace: create(&args.trace, &mut taken)? };
-    let Outcome { report, conservation, cut, broken } =
+    let Outcome { report, conservation, cut, cut_in_bth, broken } =
         replay(capture, &spec, outputs).with_context(|| args.input.display().to_string())?;
 
     if cut > 0 {
         tracing::warn!("{cut} frames were cut by the capture (snap length): their ICRC was not checked");
+    }
+    if cut_in_bth > 0 {
+        tracing::warn!(
+            "{cut_in_bth} of them were cut before the end of their BTH: they are not counted as RoCEv2 and not tracked; \
+             capture with a snap length of at least 128 bytes"
+        );
     }
     let mut status = ExitCode::SUCCESS;
     let mut failed = Vec::new();

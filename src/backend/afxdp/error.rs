@@ -61,7 +61,7 @@ pub enum Error {
         path_mtu: u32,
     },
     /// More ports than the switch can have, or none.
-    #[error("{0} ports: a switch has 1 to 64, or 63 with [serene]")]
+    #[error("{0} ports: a switch has 1 to 64, or 63 with [serene]; give each interface a [[port]] table")]
     PortCount(usize),
     /// The frames' memory.
     #[error("cannot set up the frame memory (UMEM): {0}")]

@@ -20,6 +20,8 @@ pub struct RocePacket {
     pub payload_len: Option<usize>,
     /// Whether the ICRC is right.
     pub icrc: bool,
+    /// Bytes of the frame up to the end of the BTH.
+    pub bth_end: usize,
 }
 
 /// Looks at a frame: `Ok(None)` for what is sound but no RoCEv2 (fragments and IPv6 extension headers included).
@@ -29,20 +31,20 @@ pub struct RocePacket {
 pub fn classify(frame: &[u8]) -> Result<Option<RocePacket>, Error> {
     let eth = ethernet::Frame::new_checked(frame)?;
     let packet = eth.payload();
-    let (src, dst, ecn, datagram) = match eth.ethertype() {
+    let (src, dst, ecn, l3_len, datagram) = match eth.ethertype() {
         ethernet::IPV4 => {
             let ip = ipv4::Packet::new_checked(packet)?;
             if ip.is_fragment() || ip.protocol() != PROTOCOL_UDP {
                 return Ok(None);
             }
-            (IpAddr::V4(ip.src()), IpAddr::V4(ip.dst()), ip.ecn(), ip.payload())
+            (IpAddr::V4(ip.src()), IpAddr::V4(ip.dst()), ip.ecn(), ip.header_len(), ip.payload())
         }
         ethernet::IPV6 => {
             let ip = ipv6::Packet::new_checked(packet)?;
             if ip.next_header() != PROTOCOL_UDP {
                 return Ok(None);
             }
-            (IpAddr::V6(ip.src()), IpAddr::V6(ip.dst()), ip.ecn(), ip.payload())
+            (IpAddr::V6(ip.src()), IpAddr::V6(ip.dst()), ip.ecn(), ipv6::HEADER_LEN, ip.payload())
         }
         _ => return Ok(None),
     };
@@ -59,5 +61,6 @@ pub fn classify(frame: &[u8]) -> Result<Option<RocePacket>, Error> {
         immediate: bth.immediate().unwrap_or(0),
     };
     let payload_len = bth.payload().map(<[u8]>::len);
-    Ok(Some(RocePacket { src, dst, ecn, roce, payload_len, icrc: icrc::verify(packet).is_ok() }))
+    let bth_end = eth.header_len() + l3_len + udp::HEADER_LEN + bth::HEADER_LEN;
+    Ok(Some(RocePacket { src, dst, ecn, roce, payload_len, icrc: icrc::verify(packet).is_ok(), bth_end }))
 }

@@ -19,10 +19,11 @@ mod trace;
 use std::io::{Read, Write};
 
 use crate::capture::{self, Packet, Reader, Writer};
-use crate::dataplane::{Conservation, Nanos, PortId, Switch, SwitchConfig};
+use crate::dataplane::{Conservation, Nanos, PortId, Switch, SwitchConfig, parse_l2_l3};
 use crate::functions::forward::{Forward, ForwardConfig};
 use crate::functions::symphony::{self, Job, Parameters, Symphony};
 
+use classify::classify;
 use exit::Exit;
 use frames::{Frame, Store};
 use journal::{Arrival, Journal};
@@ -86,6 +87,9 @@ pub struct Outcome {
     pub conservation: Conservation,
     /// Frames that the capture had cut. They were filled up with zeros, and their ICRC is neither right nor wrong.
     pub cut: u64,
+    /// Those of them that were cut before the end of their BTH. Nobody can tell their opcode, queue pair or PSN, so they
+    /// pass the switch as something that is no RoCEv2 packet.
+    pub cut_in_bth: u64,
     /// Why reading ended before the end of the file did; the report is of what was read.
     pub broken: Option<capture::Error>,
 }
@@ -127,6 +131,7 @@ struct Replay<'a> {
     start_ns: Option<Nanos>,
     now: Nanos,
     cut: u64,
+    cut_in_bth: u64,
 }
 
 impl<'a> Replay<'a> {
@@ -147,6 +152,7 @@ impl<'a> Replay<'a> {
             start_ns: None,
             now: 0,
             cut: 0,
+            cut_in_bth: 0,
         })
     }
 
@@ -164,7 +170,13 @@ impl<'a> Replay<'a> {
             bytes.resize(whole_bytes, 0);
             self.cut += 1;
         }
-        self.counts.frame(&bytes, is_cut, self.now);
+        let mut classified = classify(&bytes);
+        let is_cut_in_bth = matches!(&classified, Ok(Some(packet)) if packet.bth_end > captured_bytes);
+        if is_cut_in_bth {
+            classified = Ok(None);
+            self.cut_in_bth += 1;
+        }
+        self.counts.frame(&classified, is_cut, self.now);
 
         let port = self.ports.ingress(&bytes, packet.interface, interfaces);
         let arrival =
@@ -172,7 +184,10 @@ impl<'a> Replay<'a> {
         self.switch.functions_mut().1.forget();
         let frame = Frame { number: packet.number, captured_bytes, bytes };
         self.store.number = packet.number;
-        self.switch.receive(port, self.now, frame, &mut self.store, &mut self.recorder);
+        match is_cut_in_bth.then(|| parse_l2_l3(&frame.bytes, port, self.now)) {
+            Some(Ok(phv)) => self.switch.ingress(self.now, phv, frame, &mut self.store, &mut self.recorder),
+            _ => self.switch.receive(port, self.now, frame, &mut self.store, &mut self.recorder),
+        }
         let (symphony, exit) = self.switch.functions();
         self.journal.arrived(&arrival, exit.seen(), symphony, &self.recorder.take(), self.store.freed.drain(..))?;
         self.send_until(self.now)
@@ -210,6 +225,7 @@ impl<'a> Replay<'a> {
             report: self.counts.report(symphony, counters),
             conservation: counters.conservation,
             cut: self.cut,
+            cut_in_bth: self.cut_in_bth,
             broken,
         })
     }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use super::classify::classify;
+use super::classify::RocePacket;
 use super::flows::Flows;
 use crate::dataplane::{Counters, Marks, Nanos};
 use crate::functions::symphony::{FlowView, PATIENCE_SHIFT, Parameters, Symphony, tick};
-use crate::wire::Ecn;
+use crate::wire::{self, Ecn};
 
 /// The report; field names are the JSON's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -113,9 +113,9 @@ impl Counts {
     }
 
     /// Counts a frame of the capture. What is cut is filled up with zeros, so it is not held against the frame.
-    pub fn frame(&mut self, bytes: &[u8], is_cut: bool, now: Nanos) {
+    pub fn frame(&mut self, classified: &Result<Option<RocePacket>, wire::Error>, is_cut: bool, now: Nanos) {
         self.packets += 1;
-        let packet = match classify(bytes) {
+        let packet = match classified {
             Ok(Some(packet)) => packet,
             Ok(None) => return,
             Err(_) => {
@@ -135,7 +135,7 @@ impl Counts {
             Ecn::Ect1 => self.ecn.ect1 += 1,
             Ecn::Ce => self.ecn.ce += 1,
         }
-        self.flows.packet(&packet, tick(now));
+        self.flows.packet(packet, tick(now));
     }
 
     /// Puts them together with what Symphony and the switch counted. Symphony knows better about the messages of its

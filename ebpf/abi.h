@@ -118,8 +118,9 @@ struct flow_state {
 
 	struct flow_key key;
 	__u16 job;			/* slot; says of a known flow what `edges` says of a new one */
-	__u16 in_use;			/* key and job are valid */
-	__u32 reserved_too[6];		/* up to a pair of lines, which are fetched together */
+	__u16 reserved_too;
+	__u32 in_use;			/* set when key, job and last_tick are */
+	__u32 reserved_last[5];		/* up to a pair of lines, which are fetched together */
 };
 
 #define PSN_BITS	24

@@ -71,7 +71,7 @@ static __always_inline struct flow_state *known_flow(const struct flow_key *key,
 }
 
 /* Gives a new flow the slot at the head of the queue; NULL when there is none. */
-static __always_inline struct flow_state *new_flow(const struct flow_key *key, __u16 job, __u32 *slot)
+static __always_inline struct flow_state *new_flow(const struct flow_key *key, __u16 job, __u32 tick, __u32 *slot)
 {
 	struct flow_state *state;
 
@@ -89,8 +89,9 @@ static __always_inline struct flow_state *new_flow(const struct flow_key *key, _
 	hints[hash(key)] = *slot;
 	state->key = *key;
 	state->job = job;
-	barrier();
-	state->in_use = true;
+	state->last_tick = tick;
+	/* Userspace reads at any time: this store must come after those before it. */
+	__sync_lock_test_and_set(&state->in_use, 1);
 	return state;
 }
 #endif

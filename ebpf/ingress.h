@@ -78,7 +78,7 @@ static __always_inline void track(const struct roce *roce, struct stats *count, 
 	if (!state) {
 		if (!p.data)
 			goto not_of_a_job;
-		state = new_flow(&roce->key, job_slot, &slot);
+		state = new_flow(&roce->key, job_slot, p.tick, &slot);
 	}
 	if (!state) {
 		count->flows_full++;

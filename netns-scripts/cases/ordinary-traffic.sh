@@ -19,13 +19,14 @@ on 2 ping -c 2 -i 0.2 -W 2 -s 2172 -M 'do' 10.0.0.3 || fail "a packet as large a
 
 listens() { [ -n "$(on 2 ss -Hltn 'sport = 5000')" ]; }
 
-# TCP, both ways at once; a wrong checksum would stall it.
+# TCP, both ways at once; a wrong checksum would stall it. The listener ends it: nc -l stops as soon as the other side
+# has shut down, whatever itself has yet to send.
 head -c 8000000 /dev/urandom >"$work/sent"
 for family in 4:10.0.0.2 6:fd00::2; do
 	on 2 timeout 30 nc -N "-${family%%:*}" -l 5000 <"$work/sent" >"$work/received" &
 	listener=$!
 	within 5 listens || fail "nc does not listen"
-	on 1 timeout 30 nc -N "${family#*:}" 5000 <"$work/sent" >"$work/returned" || fail "TCP to ${family#*:}"
+	on 1 timeout 30 nc "${family#*:}" 5000 <"$work/sent" >"$work/returned" || fail "TCP to ${family#*:}"
 	wait $listener || fail "TCP from ${family#*:}"
 	cmp "$work/sent" "$work/received" || fail "TCP to ${family#*:} changed bytes"
 	cmp "$work/sent" "$work/returned" || fail "TCP from ${family#*:} changed bytes"

@@ -169,6 +169,31 @@ fn a_new_flow_that_comes_in_on_several_cpus_at_once_gets_one_slot() {
 }
 
 #[test]
+fn a_flow_is_never_seen_without_its_key_and_the_time_of_its_packet() {
+    let _turn = turn();
+    let Some(mut twins) = Twins::new() else { return };
+    const FLOWS: u32 = 16384;
+    for id in 0..16 {
+        let slot = twins.add_job(&job(id));
+        let bench: &Bench = &twins.bench;
+        std::thread::scope(|scope| {
+            let feeder = scope.spawn(|| {
+                for dest_qpn in 1..=FLOWS {
+                    bench.run(&[], &Packet { dest_qpn, ..Packet::default() }.bytes()).expect("it takes the frame");
+                }
+            });
+            while !feeder.is_finished() {
+                for flow in bench.kernel.flows() {
+                    assert!(flow.last_tick != 0 && flow.dest_qpn != 0 && flow.job == slot, "{flow:?}");
+                }
+            }
+        });
+        assert_eq!(bench.kernel.flows().len(), FLOWS as usize);
+        twins.remove_job(id);
+    }
+}
+
+#[test]
 fn flows_of_one_job_on_several_cpus_lose_no_packet_and_leave_a_minimum_with_an_owner() {
     let _turn = turn();
     let Some(mut twins) = Twins::new() else { return };

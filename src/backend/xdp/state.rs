@@ -1,5 +1,8 @@
 //! Reading the kernel side's state.
 
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
 use libbpf_rs::{MapCore, MapFlags};
 
 use super::load::Kernel;
@@ -96,8 +99,11 @@ impl Kernel {
 
     /// The flows that have a slot, by slot. A flow that comes while the table is read may be missing.
     pub fn flows(&self) -> Vec<Flow> {
+        const IN_USE: usize = offset_of!(types::flow_state, in_use);
         let read = |slot: usize| {
-            let raw = self.flow_state.read(slot).filter(|raw| raw.in_use != 0)?;
+            // First, so that the rest is of no earlier moment; the other half of the word is always zero.
+            let in_use = self.flow_state.word(slot, IN_USE / 8)?.load(Ordering::Acquire);
+            let raw = (in_use != 0).then(|| self.flow_state.read(slot))??;
             let types::flow_key { edge: types::edge_key { src, dst }, dest_qpn } = raw.key;
             let (slot, state) = (slot as u32, registers(&raw));
             Some(Flow { src, dst, dest_qpn, job: raw.job, slot, last_tick: raw.last_tick, state })

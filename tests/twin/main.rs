@@ -13,6 +13,7 @@ mod ring;
 mod sequences;
 mod twins;
 
+use std::net::Ipv6Addr;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -113,6 +114,33 @@ fn flows_are_told_apart_where_a_hint_leads_to_another_flows_slot() {
     feed(&mut twins, &mut qpns.iter().rev(), 0);
     feed(&mut twins, &mut qpns.iter(), 1);
     assert_eq!(twins.symphony.outcomes().in_order, 4 * 16384);
+}
+
+#[test]
+fn flows_that_share_a_hint_are_told_apart_by_every_part_of_their_key() {
+    let _turn = turn();
+    let Some(mut twins) = Twins::new() else { return };
+    const JOBS: u32 = 500; // of each kind
+    const QUEUE_PAIRS: u32 = 8;
+    let here = Ipv6Addr::from(0xfd00_u128 << 112 | 1);
+    // Rings of two that differ in one half of one address, scattered: some of their flows share a hint by each half.
+    let scattered = |n: u32| u128::from(n.wrapping_mul(0x85eb_ca6b));
+    let there = |n: u32| {
+        let shift = if n < JOBS { 16 } else { 80 };
+        Ipv6Addr::from((0xfd01_u128 << 112 | 2) + (scattered(n) << shift))
+    };
+    for n in 0..2 * JOBS {
+        twins.add_job(&Job { ring: vec![here.into(), there(n).into()], ..job(n) });
+    }
+    for dest_qpn in 0..QUEUE_PAIRS {
+        for n in 0..2 * JOBS {
+            for (src, dst) in [(here, there(n)), (there(n), here)] {
+                twins.feed(&Packet { src: src.into(), dst: dst.into(), dest_qpn, ..Packet::default() }.bytes());
+            }
+        }
+    }
+    twins.check_everything();
+    assert_eq!(twins.bench.kernel.flows().len(), (4 * JOBS * QUEUE_PAIRS) as usize);
 }
 
 #[test]

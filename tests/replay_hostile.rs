@@ -236,6 +236,15 @@ fn what_cannot_be_replayed_is_said_and_the_status_is_2() {
     let mut cooked = std::fs::read(data("rc_read_v4.pcap")).expect("readable");
     cooked[20] = 113;
     std::fs::write(path("cooked.pcap"), cooked).expect("written");
+    // The same in a pcapng, which tells its link type behind the head.
+    write_frames(&path("cooked.pcapng"), [].into_iter());
+    let mut cooked = std::fs::read(path("cooked.pcapng")).expect("readable");
+    let section_bytes = u32::from_be_bytes(cooked[4..8].try_into().expect("four bytes")) as usize;
+    cooked[section_bytes + 9] = 113;
+    std::fs::write(path("cooked.pcapng"), cooked).expect("written");
+    let mut noise = std::fs::read(data("rc_read_v4.pcap")).expect("readable");
+    noise[24..].fill(0xff);
+    std::fs::write(path("noise.pcap"), noise).expect("written");
     let ring = data("ring4_v4_16k_bridge.pcap");
     let (copy, link) = (path("copy.pcap"), path("link.pcap"));
     std::fs::copy(&ring, &copy).expect("copied");
@@ -246,6 +255,8 @@ fn what_cannot_be_replayed_is_said_and_the_status_is_2() {
         (path("missing.pcap"), vec![], "cannot open"),
         (path("text"), vec![], "not a pcap or pcapng file"),
         (path("cooked.pcap"), vec![], "link type"),
+        (path("cooked.pcapng"), vec![], "link type"),
+        (path("noise.pcap"), vec![], "after packet 0"),
         (ring.clone(), vec!["--config", "/nonexistent.toml"], "nonexistent.toml"),
         (ring.clone(), vec!["--write", "/nonexistent/out.pcapng"], "cannot write /nonexistent/out.pcapng"),
         (ring.clone(), vec!["--trace", "/nonexistent/out.jsonl"], "cannot write /nonexistent/out.jsonl"),

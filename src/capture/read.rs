@@ -1,6 +1,5 @@
 //! Reading: pcap (micro- and nanoseconds, either byte order) and pcapng (any number of sections and interfaces).
 
-use std::borrow::Cow;
 use std::io::{self, Chain, Cursor, Read};
 
 use pcap_file::pcap::PcapReader;
@@ -129,9 +128,7 @@ fn read_pcapng<R: Read>(reader: &mut PcapNgReader<R>, number: u64, last_ns: u64)
             Block::Packet(block) => {
                 (block.interface_id.into(), Some(block.timestamp), block.original_len, block.data.into_owned())
             }
-            Block::SimplePacket(block) => {
-                (0, None, block.original_len, without_padding(block.data, block.original_len))
-            }
+            Block::SimplePacket(block) => (0, None, block.original_len, block.data.into_owned()),
             Block::InterfaceDescription(block) => {
                 check_link_type(block.linktype)?;
                 continue;
@@ -141,16 +138,22 @@ fn read_pcapng<R: Read>(reader: &mut PcapNgReader<R>, number: u64, last_ns: u64)
         let Some(described) = reader.interfaces().get(interface as usize) else {
             return Err(broken(number, format!("its interface {interface} is not described")));
         };
+        let mut data = data;
+        if timestamp.is_none() {
+            data.truncate(simple_len(original_len, described.snaplen));
+        }
         let timestamp_ns = timestamp.map_or(last_ns, |units| nanoseconds(units, described));
         return Ok(Some(Packet { number, timestamp_ns, interface, original_len, data }));
     }
 }
 
-/// A simple packet's data reaches to the end of its block, up to 3 bytes of padding included.
-fn without_padding(data: Cow<'_, [u8]>, original_len: u32) -> Vec<u8> {
-    let mut data = data.into_owned();
-    data.truncate(original_len as usize);
-    data
+/// Captured bytes of a simple packet, which does not tell them: its data reaches to the end of the block, with up to 3 bytes
+/// of padding. A snap length of 0 is no limit.
+fn simple_len(original_len: u32, snap_len: u32) -> usize {
+    match snap_len {
+        0 => original_len as usize,
+        _ => original_len.min(snap_len) as usize,
+    }
 }
 
 /// A timestamp in the units that the interface declares (`if_tsresol`; microseconds where it does not), plus its offset.

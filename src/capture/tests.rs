@@ -112,6 +112,18 @@ fn a_simple_packet_has_the_time_of_the_one_before_and_no_padding() {
 }
 
 #[test]
+fn a_simple_packet_that_the_capture_cut_ends_at_the_snap_length() {
+    let mut interface = interface(1, None);
+    interface[4] = 5; // its snap length
+    let mut file = Vec::new();
+    block(&mut file, SECTION, &SECTION_HEADER);
+    block(&mut file, INTERFACE, &interface);
+    block(&mut file, SIMPLE, &[6, 0, 0, 0, b'h', b'e', b'l', b'l', b'o']);
+    let packets = read(&file).expect("a sound file");
+    assert_eq!((packets[0].original_len, &packets[0].data[..]), (6, &b"hello"[..]));
+}
+
+#[test]
 fn what_is_written_is_read_again() {
     let mut writer = Writer::new(Vec::new(), ["p1", "p2"]).expect("memory takes it");
     writer.packet(1_700_000_000_123_456_789, 1, Direction::Outbound, 3, b"abc", "mark symphony").expect("written");

@@ -97,7 +97,7 @@ pub struct Outcome {
 /// Replays a capture.
 ///
 /// # Errors
-/// See [`Error`]. A capture that breaks off in the middle is none: see [`Outcome::broken`].
+/// See [`Error`]. A capture that breaks off behind its first packet is none: see [`Outcome::broken`].
 pub fn replay<R: Read>(mut capture: Reader<R>, spec: &Spec, outputs: Outputs<'_>) -> Result<Outcome, Error> {
     let writer = match outputs.capture {
         Some(sink) => Some(Writer::new(sink, interface_names(&spec.switch))?),
@@ -107,6 +107,7 @@ pub fn replay<R: Read>(mut capture: Reader<R>, spec: &Spec, outputs: Outputs<'_>
     let broken = loop {
         match capture.next() {
             Some(Ok(packet)) => replay.packet(packet, capture.interfaces())?,
+            Some(Err(error)) if replay.start_ns.is_none() => return Err(error.into()),
             Some(Err(error)) => break Some(error),
             None => break None,
         }

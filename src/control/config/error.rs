@@ -110,7 +110,9 @@ impl ConfigError {
     pub(in crate::control) fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> Self {
         let at = error.span().unwrap_or(0..0);
         let key = DeTable::parse(text).map(|document| key_at(document.get_ref(), &at)).unwrap_or_default();
-        Self::at(file, text, at.start, key.wrong(with_guess(error.message())))
+        let mut message = with_guess(error.message());
+        message.push_str(&cure(&message, &key, text.get(at.clone()).unwrap_or_default()));
+        Self::at(file, text, at.start, key.wrong(message))
     }
 
     /// An error found in the values: it knows the key, the place is looked up.
@@ -196,6 +198,19 @@ fn inside_text(written: &str, within: usize) -> Option<usize> {
     let begin = newline.map_or(quotes, |rest| written.len() - rest.len());
     let escaped = quote == '"' && written.get(begin..begin + within)?.contains('\\');
     (!escaped).then_some(begin + within)
+}
+
+/// What to write instead, where a reader's message says only what it met; `written` is what stands at its place.
+fn cure(message: &str, key: &Key, written: &str) -> String {
+    if message == "duplicate key" {
+        return format!(" `{written}`; leave one of them");
+    }
+    match key.0.as_slice() {
+        [Segment::Name(table)] if message.ends_with("expected a sequence") => format!("; write [[{table}]]"),
+        _ if message.ends_with("expected a sequence") => "; write [ .., .. ]".to_owned(),
+        [] if message.starts_with("missing field `switch`") => "; write [switch] and a name = \"..\"".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// A reader's message, with a guess at what was meant where a name is unknown.

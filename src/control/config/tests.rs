@@ -150,6 +150,13 @@ fn errors_name_the_place_the_key_the_value_and_the_cure() {
     for (text, expected) in [
         ("[switch]\nname = ".to_owned(), "t.toml:2:"),
         ("[switch]\n".to_owned(), "t.toml:1:1: switch: missing field `name`"),
+        ("[[port]]".to_owned(), "missing field `switch`; write [switch] and a name = \"..\""),
+        (format!("{switch}name = 'y'"), "t.toml:3:1: duplicate key `name`; leave one of them"),
+        (format!("{switch}[port]\nname = 'p1'"), "port: invalid type: map, expected a sequence; write [[port]]"),
+        (
+            format!("{switch}[[job]]\nring = '10.0.0.1'"),
+            "t.toml:4:8: job[0].ring: invalid type: string \"10.0.0.1\", expected a sequence; write [ .., .. ]",
+        ),
         (format!("{switch}bufer = '1MB'"), "t.toml:3:1: switch.bufer: unknown field `bufer`, expected one of"),
         (format!("{switch}bufer = '1MB'"), "did you mean `buffer`?"),
         (

@@ -47,12 +47,16 @@ impl<R: Read> Reader<R> {
     /// soon as the interface is described).
     pub fn new(mut source: R) -> Result<Self, Error> {
         const PCAPNG_SECTION: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+        const GZIP: [u8; 2] = [0x1f, 0x8b];
         let not_a_capture = |error| Error::NotACapture(reason(error));
         let mut magic = [0; 4];
         source.read_exact(&mut magic).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => Error::NotACapture("shorter than 4 bytes".into()),
             _ => Error::NotACapture(error.to_string()),
         })?;
+        if magic.starts_with(&GZIP) {
+            return Err(Error::NotACapture("compressed with gzip; unpack it with gunzip first".into()));
+        }
         let whole = Cursor::new(magic).chain(source);
         let file = if magic == PCAPNG_SECTION {
             File::PcapNg(PcapNgReader::new(whole).map_err(not_a_capture)?)

@@ -179,6 +179,8 @@ fn what_is_no_capture_is_said_to_be_none() {
     for file in [&b""[..], b"PK", b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", &SECTION.to_le_bytes()] {
         assert!(matches!(read(file), Err(Error::NotACapture(_))), "{file:?}");
     }
+    let packed = read(b"\x1f\x8b\x08\0\0\0\0\0").expect_err("it must be unpacked first").to_string();
+    assert_eq!(packed, "not a pcap or pcapng file: compressed with gzip; unpack it with gunzip first");
 }
 
 fn sound_files() -> impl Strategy<Value = Vec<u8>> {

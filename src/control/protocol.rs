@@ -139,6 +139,26 @@ pub enum AskError {
     Refused(String),
 }
 
+/// Control sockets (`*.sock`) in a directory, by name. Of several, those that nobody listens on are left out: a switch that
+/// was killed leaves its socket behind.
+///
+/// # Errors
+/// When there is such a directory, and it cannot be read.
+pub fn sockets(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let paths = entries.flatten().map(|entry| entry.path());
+    let mut sockets: Vec<_> = paths.filter(|path| path.extension().is_some_and(|end| end == "sock")).collect();
+    sockets.sort();
+    if sockets.len() > 1 {
+        let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        sockets.retain(|path| !UnixStream::connect(path).is_err_and(refused));
+    }
+    Ok(sockets)
+}
+
 /// Sends one command and waits for its answer, at most 15 s. The answer is JSON as documented above, with `ok` true.
 ///
 /// # Errors
@@ -230,6 +250,8 @@ pub(super) fn read_line(stream: &mut impl Read, buffer: &mut Vec<u8>, limit: usi
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
 
     #[test]
@@ -243,6 +265,20 @@ mod tests {
         assert_eq!(next(), None, "a line that never ends is none");
         let error = read_line(&mut [b'x'; 200].as_slice(), &mut Vec::new(), 100).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_dead_switchs_socket_does_not_stand_beside_a_living_ones() {
+        let directory = tempfile::tempdir().unwrap();
+        let found = || sockets(directory.path()).unwrap();
+        let [dead, living, other] = ["a.sock", "b.sock", "c.sock"].map(|name| directory.path().join(name));
+        assert!(found().is_empty() && sockets(&dead).unwrap().is_empty());
+        drop(UnixListener::bind(&dead).unwrap());
+        assert_eq!(found(), [dead], "asking it says what is wrong");
+        let _living = UnixListener::bind(&living).unwrap();
+        assert_eq!(found(), std::slice::from_ref(&living));
+        let _other = UnixListener::bind(&other).unwrap();
+        assert_eq!(found(), [living, other]);
     }
 
     #[test]

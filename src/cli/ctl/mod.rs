@@ -12,7 +12,7 @@ mod aggregation;
 
 use super::table::Table;
 use crate::control::config::{JobTable, jobs_from_toml};
-use crate::control::protocol::{Command, ask};
+use crate::control::protocol::{Command, ask, sockets};
 
 /// Where switches put their sockets unless told otherwise.
 const SOCKETS: &str = "/run/symphony";
@@ -284,12 +284,16 @@ fn assignment(text: &str) -> Result<(String, Value), String> {
 
 /// The socket of the only switch there is.
 fn only_socket() -> anyhow::Result<PathBuf> {
-    let entries = fs::read_dir(SOCKETS).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut sockets: Vec<_> = entries.filter(|path| path.extension().is_some_and(|end| end == "sock")).collect();
-    match (sockets.pop(), sockets.is_empty()) {
-        (Some(socket), true) => Ok(socket),
-        (None, _) => bail!("no switch has its control socket in {SOCKETS}; give its path with --socket"),
-        (Some(_), false) => bail!("there are several switches in {SOCKETS}; choose one with --socket"),
+    let sockets = sockets(Path::new(SOCKETS)).with_context(|| {
+        format!("cannot look for switches in {SOCKETS}; run it as their user, or give a path with --socket")
+    })?;
+    match sockets.as_slice() {
+        [socket] => Ok(socket.clone()),
+        [] => bail!("no switch has its control socket in {SOCKETS}; give its path with --socket"),
+        several => {
+            let names: Vec<_> = several.iter().map(|path| path.display().to_string()).collect();
+            bail!("there are several switches; choose one with --socket: {}", names.join(", "))
+        }
     }
 }
 

@@ -40,9 +40,15 @@ wait "$switch_pid" 2>/dev/null || true
 ! has_xdp || fail "a killed switch leaves its XDP program"
 start_switch
 within 5 reaches || fail "no way after a kill"
+for _ in 1 2 3; do
+	kill -KILL "$switch_pid" # and not waited for: the kernel is still cleaning up
+	start_switch
+	within 5 reaches || fail "no way after a kill and a start in the same moment"
+done
 
 echo "signals end it cleanly"
 kill -INT "$switch_pid"
+kill -INT "$switch_pid" 2>/dev/null || true # as timeout(1) does: once itself, once with its group
 wait "$switch_pid" || fail "SIGINT ends the switch with status $?"
 switch_pid=
 ! has_xdp || fail "an XDP program is left behind"

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
 
 use crate::backend::afxdp::{RunSpec, Runner};
 use crate::backend::live::Snapshot;
@@ -81,17 +81,24 @@ pub fn spec(config: &Config) -> RunSpec {
     }
 }
 
-/// A flag that the first SIGINT or SIGTERM sets. The second one exits at once; the kernel then detaches for us.
+/// A flag that the first SIGINT or SIGTERM sets. One that comes a while later exits at once; the kernel then detaches for us.
+/// Some senders signal a process twice (coreutils' timeout: by itself and with its group), which is meant as once.
 ///
 /// # Errors
 /// That a handler cannot be installed.
 pub fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
+    const ONE_REQUEST: Duration = Duration::from_millis(500);
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag not set yet.
-        flag::register_conditional_shutdown(signal, super::FAILED.into(), stop.clone())?;
-        flag::register(signal, stop.clone())?;
-    }
+    let (flag, mut signals) = (stop.clone(), Signals::new([SIGINT, SIGTERM])?);
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut first = None;
+        for _ in signals.forever() {
+            flag.store(true, Ordering::Relaxed);
+            if first.get_or_insert_with(Instant::now).elapsed() > ONE_REQUEST {
+                std::process::exit(super::FAILED.into());
+            }
+        }
+    })?;
     Ok(stop)
 }
 

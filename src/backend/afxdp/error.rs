@@ -107,6 +107,11 @@ impl Error {
     }
 }
 
+/// Whether a reason is that somebody else holds the interface (EBUSY).
+pub(super) fn is_busy(reason: &str) -> bool {
+    reason.contains("os error 16)")
+}
+
 /// An error and its causes in one line.
 pub(super) fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();

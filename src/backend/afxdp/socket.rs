@@ -9,7 +9,7 @@ use std::thread;
 use xsk_rs::config::{BindFlags, Interface, LibxdpFlags, QueueSize, SocketConfig, XdpFlags};
 use xsk_rs::{CompQueue, FillQueue, RxQueue, Socket, TxQueue, Umem};
 
-use super::error::{Error, chain};
+use super::error::{Error, chain, is_busy};
 use super::umem::{Frame, Pool, RING_FRAMES};
 use crate::dataplane::PortId;
 
@@ -47,7 +47,7 @@ impl PortSocket {
     pub fn open(pool: &mut Pool, port: PortId, interface: &str) -> Result<Self, String> {
         let name: Interface = interface.parse().map_err(|_| "the name holds a zero byte".to_string())?;
         let (tx, rx, rings) = bind(pool.umem(), &name).map_err(|error| match error {
-            BindError::Kernel(text) if text.contains("os error 16") => {
+            BindError::Kernel(text) if is_busy(&text) => {
                 format!("{text} (another AF_XDP program, perhaps another switch, holds its queue 0; stop that one)")
             }
             error => error.to_string(),

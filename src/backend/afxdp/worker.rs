@@ -13,7 +13,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::error::Error;
+use super::error::{Error, is_busy};
 use super::log_limit::LogLimit;
 use super::netdev::Netdev;
 use super::port::{Port, Readiness};
@@ -35,6 +35,11 @@ const RETRY_NS: Nanos = 100_000;
 /// Where frames come in faster than this, the worker looks after them once in this time instead of at each: a wake-up costs
 /// more than a packet does. Much less than a packet's time on the lines that are emulated.
 const MODERATION_NS: Nanos = 30_000;
+/// How long the ports of a new switch may be held by another one: the kernel cleans up after a killed process a moment after it
+/// has ended.
+const PREDECESSOR_NS: Nanos = 1_000_000_000;
+/// Tries a port again that another switch holds.
+const TAKE_OVER_NS: Nanos = 20_000_000;
 /// Frames kept out of the queues, so that fill rings never run dry because one port's queue holds all frames.
 const RESERVE_PER_PORT: usize = BATCH;
 /// A debug build counts all frames every so many passes.
@@ -110,10 +115,16 @@ impl Worker {
     /// Binds and attaches all ports, whose interfaces must exist.
     ///
     /// # Errors
-    /// At the first one that cannot be opened.
+    /// At the first one that cannot be opened, for a second where somebody else holds it.
     pub fn open_ports(&mut self) -> Result<(), Error> {
+        let patience_ends = clock::now() + PREDECESSOR_NS;
         for id in 0..self.ports.len() {
-            self.open(id).map_err(|reason| {
+            let mut opened = self.open(id);
+            while clock::now() < patience_ends && opened.as_ref().is_err_and(|reason| is_busy(reason)) {
+                clock::sleep(TAKE_OVER_NS);
+                opened = self.open(id);
+            }
+            opened.map_err(|reason| {
                 let Port { name, interface, .. } = &self.ports[id];
                 Error::Socket { port: name.clone(), interface: interface.clone(), reason }
             })?;

@@ -30,7 +30,8 @@ pub enum PortError {
     /// The interface does not take the program.
     #[error(
         "no XDP program can be attached to {interface}: {source:#}; see that no other one is (ip link set dev {interface} \
-         xdp off) and that its MTU and, for a veth, its peer's is at most 3500"
+         xdp off), that its MTU and, for a veth, its peer's is at most 3500, and that a veth has at least as many receive \
+         queues as its peer has transmit queues (ethtool -l)"
     )]
     Attach {
         /// Its name.

@@ -189,6 +189,34 @@ fn full_queues_drop_and_leak_nothing() {
     assert!((15e6..25e6).contains(&out), "{out} bit/s");
 }
 
+/// A port listens on queue 0 alone; what comes in on another one is dropped in the kernel.
+#[test]
+fn what_the_kernel_side_drops_is_among_the_drops() {
+    let Some(net) = Net::new("queues", 2) else { return };
+    let (sw, ns) = (net.switch(), net.host(1));
+    sh(&format!(
+        "ip -n {sw} link del p1
+         ip -n {sw} link add p1 numrxqueues 4 numtxqueues 4 type veth peer name eth0 numrxqueues 4 numtxqueues 4 netns {ns}
+         ip -n {sw} link set p1 up
+         ip -n {ns} link set eth0 up
+         ip -n {ns} addr add 10.9.0.1/24 dev eth0
+         ip -n {ns} neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev eth0"
+    ));
+    let switch = Switch::start(&net, "", "");
+    let sender = net.spawn(1, || {
+        // One flow a socket; the kernel spreads flows over queues.
+        for _ in 0..64 {
+            UdpSocket::bind((address(1), 0)).unwrap().send_to(b"whichever queue", (address(2), 9)).unwrap();
+        }
+    });
+    sender.join().unwrap();
+    let last = switch.stop();
+    let lost = last["drops"]["no_socket"].as_u64().unwrap();
+    assert!(lost > 8, "{last}");
+    assert_eq!(last["kernel"]["drop_no_socket"], lost, "{last}");
+    assert!(last["conservation"]["dropped"].as_u64().unwrap() >= lost, "{last}");
+}
+
 #[test]
 fn what_is_wrong_is_said_with_its_cure() {
     let Some(net) = Net::new("errors", 2) else { return };

@@ -75,9 +75,16 @@ impl Worker {
     pub fn snapshot(&mut self, name: &str, since: Nanos) -> Snapshot {
         let now = clock::now();
         let (jobs, flows) = self.jobs();
+        let stats = self.kernel.stats().ok();
         let counters = self.switch.counters();
-        let (conservation, marks) = (counters.conservation, counters.marks());
-        let drops = counters.drops.iter().map(|(reason, count)| (reason.label(), count)).collect();
+        let (mut conservation, marks) = (counters.conservation, counters.marks());
+        let mut drops: BTreeMap<_, _> = counters.drops.iter().map(|(reason, count)| (reason.label(), count)).collect();
+        // What the XDP program dropped came in and was lost like the rest.
+        for (reason, count) in stats.iter().flat_map(|stats| &stats.drops) {
+            *drops.entry(reason.label()).or_default() += count;
+            conservation.rx += count;
+            conservation.dropped += count;
+        }
         Snapshot {
             version: 1,
             name: name.to_owned(),
@@ -85,7 +92,7 @@ impl Worker {
             conservation,
             drops,
             marks,
-            kernel: self.kernel.stats().map_or_else(|_| BTreeMap::new(), kernel),
+            kernel: stats.map(kernel).unwrap_or_default(),
             ports: self.ports(),
             jobs,
             flows,

@@ -10,9 +10,9 @@ use crate::backend::xdp::LoadError;
 /// Why the switch cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The caller may not make AF_XDP sockets.
-    #[error("AF_XDP and XDP need root (CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF); run it with sudo")]
-    NotRoot,
+    /// The caller lacks capabilities.
+    #[error("XDP and AF_XDP need root; not there: {}; run it with sudo, or in a container with these added", .0.join(", "))]
+    Rights(Vec<&'static str>),
     /// No interface of this name.
     #[error("port {port:?}: there is no interface {interface:?} here; there are: {existing}")]
     NoInterface {
@@ -78,7 +78,7 @@ pub enum Error {
     },
     /// The kernel program.
     #[error(transparent)]
-    Kernel(LoadError),
+    Kernel(#[from] LoadError),
     /// A job from the start.
     #[error("{0}")]
     Job(String),
@@ -90,15 +90,6 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
-}
-
-impl From<LoadError> for Error {
-    fn from(error: LoadError) -> Self {
-        match error {
-            LoadError::Permission => Error::NotRoot,
-            error => Error::Kernel(error),
-        }
-    }
 }
 
 impl Error {

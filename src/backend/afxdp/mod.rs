@@ -5,6 +5,7 @@
 //! port    an interface, its socket, its state     worker   the loop         control   what is asked of it between batches
 //! aggregation  jobs that aggregate, asked and told           log_limit  how much of it is logged
 //! netdev  what the kernel says of interfaces      sleep    the clock, and waiting
+//! rights  what a process must be allowed to do
 //! ```
 
 mod aggregation;
@@ -13,6 +14,7 @@ mod error;
 mod log_limit;
 mod netdev;
 mod port;
+pub mod rights;
 mod sleep;
 mod socket;
 mod umem;
@@ -101,7 +103,11 @@ impl Runner {
     /// # Errors
     /// A sentence that names what is wrong and the cure.
     pub fn new(spec: RunSpec) -> Result<Self, Error> {
-        let kernel = Kernel::load()?; // first: without the rights for it nothing else matters
+        let missing = rights::missing(); // first: without them nothing else matters
+        if !missing.is_empty() {
+            return Err(Error::Rights(missing));
+        }
+        let kernel = Kernel::load()?;
         let netdev = Netdev::new().map_err(|source| Error::System { what: "cannot ask about interfaces", source })?;
         let ports = ports(&spec, &netdev)?;
         let memory = Anchor::new(frames(&spec.switch))?;

@@ -24,7 +24,7 @@ pub struct Kernel {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The process lacks capabilities.
-    #[error("the kernel refuses to load the XDP program: it needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW; run as root")]
+    #[error("the kernel refuses to load the XDP program: run it as root (sudo), or with CAP_SYS_ADMIN")]
     Permission,
     /// The kernel does not take the program.
     #[error(

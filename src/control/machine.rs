@@ -220,13 +220,20 @@ fn packet_bytes(job: &Job) -> u64 {
     ip + UDP_BTH_RETH_IMM_ICRC + u64::from(job.path_mtu)
 }
 
+const CURRENT: &str = "Current hardware settings";
+
+/// A number of the current settings in what `ethtool -l` prints.
+fn current(channels: &str, label: &str) -> Option<u32> {
+    let current = channels.split(CURRENT).nth(1)?;
+    current.lines().find_map(|line| line.strip_prefix(label)).and_then(|rest| rest.trim().parse().ok())
+}
+
 /// A port's socket is on queue 0.
 fn judge_queues(name: &str, channels: &str) -> Option<Finding> {
-    let current = channels.split("Current hardware settings").nth(1)?;
-    let number = |label: &str| {
-        current.lines().find_map(|line| line.strip_prefix(label)).and_then(|rest| rest.trim().parse::<u32>().ok())
-    };
-    let queues = number("RX:").unwrap_or(0) + number("Combined:").unwrap_or(0);
+    if !channels.contains(CURRENT) {
+        return None;
+    }
+    let queues = current(channels, "RX:").unwrap_or(0) + current(channels, "Combined:").unwrap_or(0);
     let check = format!("{name} queues");
     Some(match queues {
         0 | 1 => Finding::ok(check, "1"),
@@ -270,6 +277,21 @@ fn judge_peer(name: &str, link: &Value, links: &[Value]) -> Option<Finding> {
         let message = "in another namespace, not looked at; it should have: ethtool -K PEER tx off txvlan off gro on";
         return Some(Finding::ok(check, message));
     };
+    let mtu = |name: &str| links.iter().find(|link| link["ifname"] == name).and_then(|link| link["mtu"].as_u64());
+    if mtu(peer).is_some_and(|mtu| mtu > MAX_MTU.into()) {
+        let message = format!("{peer} has an MTU above {MAX_MTU}, so {name} takes no XDP program");
+        return Some(Finding::failure(check, message, format!("ip link set {peer} mtu {MAX_MTU}")));
+    }
+    let channels = |name: &str| output("ethtool", &["-l", name]);
+    let queues =
+        (channels(peer).and_then(|text| current(&text, "TX:")), channels(name).and_then(|text| current(&text, "RX:")));
+    if let (Some(sending), Some(receiving)) = queues
+        && sending > receiving
+    {
+        let message =
+            format!("{peer} has {sending} transmit queues, {name} {receiving} receive queues: it takes no XDP program");
+        return Some(Finding::failure(check, message, format!("ethtool -L {peer} tx {receiving}")));
+    }
     let text = output("ethtool", &["-k", peer])?;
     let features = features(&text);
     let is = |feature: &str, on: bool| features.get(feature) == Some(&on);
@@ -366,6 +388,7 @@ mod tests {
         let many = text.replace("Combined:\tn/a\n", "Combined:\t8\n");
         assert_eq!(judge_queues("x", &many).map(|finding| finding.status), Some(Severity::Failure));
         assert_eq!(judge_queues("x", ""), None, "no such settings: nothing to say");
+        assert_eq!((current(text, "TX:"), current(text, "Combined:")), (Some(1), None));
     }
 
     #[test]

@@ -36,9 +36,7 @@ pub(super) fn config(file: File, purpose: Purpose) -> Result<Config, Wrong> {
     let switch = Key::new("switch");
     let name = &file.switch.name;
     if !is_name(name) {
-        return Err(switch
-            .name("name")
-            .wrong(format!("{name:?} is no name; use 1 to 64 letters, digits, `.`, `_`, `-`")));
+        return Err(switch.name("name").wrong(no_name(name)));
     }
     if purpose == Purpose::Live && file.switch.datapath == Datapath::Xdp {
         return Err(switch.name("datapath").wrong("the xdp datapath is not built yet; use \"afxdp\""));
@@ -89,9 +87,7 @@ fn ports(tables: &[PortTable], purpose: Purpose) -> Result<(Vec<PortConfig>, Vec
         let name = table.name.clone().unwrap_or_default();
         let interface = table.interface.clone().unwrap_or_default();
         if !is_name(&name) {
-            return Err(key
-                .name("name")
-                .wrong(format!("{name:?} is no name; use 1 to 64 letters, digits, `.`, `_`, `-`")));
+            return Err(key.name("name").wrong(no_name(&name)));
         }
         if ports.iter().any(|port| port.name == name) {
             return Err(key.name("name").wrong(format!("two ports are called {name:?}; give each its own name")));
@@ -301,6 +297,10 @@ impl Compiler {
         let mut table = table.clone();
         table.fill(0);
         let ring = ring(&table.ring, &key.name("ring"))?;
+        let name = table.name.as_deref().unwrap_or_default();
+        if !is_name(name) {
+            return Err(key.name("name").wrong(no_name(name)));
+        }
         let requests = table.requests_per_step;
         if requests == 0 {
             return Err(key.name("requests_per_step").wrong("0; a step has at least 1 request (NCCL Simple: 2)"));
@@ -318,7 +318,7 @@ impl Compiler {
         }
         Ok(Job {
             id: table.id.unwrap_or_default(),
-            name: table.name.clone().unwrap_or_default(),
+            name: name.to_owned(),
             ring,
             step_source: match table.step_source {
                 StepSourceName::Message => StepSource::Message,
@@ -367,7 +367,7 @@ impl Compiler {
             (Idle::Steps(steps), _, _) => Duration(u64::from(steps) * ASSUMED_STEP_NS),
         };
         if idle.0 < 1024 {
-            return Err(key.wrong(format!("{idle} is too short; use 1us or more")));
+            return Err(key.wrong(format!("{idle} is too short; use 2us or more")));
         }
         time(idle, key)
     }
@@ -426,6 +426,10 @@ fn ring(texts: &[String], key: &Key) -> Result<Vec<IpAddr>, Wrong> {
 
 fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
+fn no_name(text: &str) -> String {
+    format!("{text:?} is no name; use 1 to 64 letters, digits, `.`, `_`, `-`")
 }
 
 fn positive(bytes: u64, key: &Key) -> Result<u64, Wrong> {

@@ -212,6 +212,7 @@ fn errors_name_the_place_the_key_the_value_and_the_cure() {
         (job("step_source = 'imm'\nrequests_per_step = 3"), "3 is no power of two"),
         (job("step_size = '64KiB'\npackets_per_step = 5"), "5 packets a step, but step_size = 64KiB"),
         (job("idle = '0 steps'"), "job[0].idle: 0ns is too short"),
+        (job("name = \"a\\u001b[31m\""), "job[0].name: \"a\\u{1b}[31m\" is no name; use 1 to 64 letters"),
         (job("idle = '4000000000 steps'"), "more than an hour"),
         (job("[[job]]\nid = 1\nring = ['10.0.1.1', '10.0.1.2']"), "job[1].id: 1 is the id of two jobs"),
         (

@@ -217,7 +217,7 @@ impl Report {
                 time,
                 percent(change.and_then(|change| change.time_to_target)),
                 arm.cumulative_wait_s,
-                percent(change.map(|change| change.cumulative_wait)),
+                percent(change.map(|change| change.cumulative_wait).filter(|change| change.is_finite())),
                 arm.rounds,
                 arm.round_ms,
                 100.0 * arm.accuracy,

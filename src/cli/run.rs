@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level;
 
 use crate::backend::afxdp::{RunSpec, Runner};
 use crate::backend::live::Snapshot;
@@ -95,7 +96,7 @@ pub fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
         for _ in signals.forever() {
             flag.store(true, Ordering::Relaxed);
             if first.get_or_insert_with(Instant::now).elapsed() > ONE_REQUEST {
-                std::process::exit(super::FAILED.into());
+                low_level::exit(super::FAILED.into()); // nobody waits for what is left to do
             }
         }
     })?;

@@ -144,14 +144,16 @@ pub fn interfaces(names: &[String], jobs: &[Job]) -> Vec<Finding> {
             continue;
         };
         findings.extend(judge_link(name, link, jobs));
-        match (output("ethtool", &["-k", name]), output("ethtool", &["-l", name])) {
-            (Some(features), channels) => {
-                findings.extend(judge_queues(name, channels.as_deref().unwrap_or_default()));
+        let queues = output("ethtool", &["-l", name]).unwrap_or_default();
+        let queues = channels(&queues);
+        match output("ethtool", &["-k", name]) {
+            Some(features) => {
+                findings.extend(queues.as_ref().map(|queues| judge_queues(name, queues)));
                 findings.extend(judge_features(name, kind(link), &features));
             }
-            (None, _) => findings.push(missing("ethtool", "ethtool")),
+            None => findings.push(missing("ethtool", "ethtool")),
         }
-        findings.extend(judge_peer(name, link, links));
+        findings.extend(judge_peer(name, link, links, &queues.unwrap_or_default()));
     }
     findings
 }
@@ -220,29 +222,28 @@ fn packet_bytes(job: &Job) -> u64 {
     ip + UDP_BTH_RETH_IMM_ICRC + u64::from(job.path_mtu)
 }
 
-const CURRENT: &str = "Current hardware settings";
-
-/// A number of the current settings in what `ethtool -l` prints.
-fn current(channels: &str, label: &str) -> Option<u32> {
-    let current = channels.split(CURRENT).nth(1)?;
-    current.lines().find_map(|line| line.strip_prefix(label)).and_then(|rest| rest.trim().parse().ok())
+/// The current settings of `ethtool -l`; `None` where it has none.
+fn channels(text: &str) -> Option<BTreeMap<&str, u32>> {
+    let current = text.split("Current hardware settings").nth(1)?;
+    let number = |line: &'_ str| -> Option<(usize, u32)> {
+        let colon = line.find(':')?;
+        Some((colon, line[colon + 1..].trim().parse().ok()?))
+    };
+    Some(current.lines().filter_map(|line| number(line).map(|(colon, count)| (&line[..colon], count))).collect())
 }
 
 /// A port's socket is on queue 0.
-fn judge_queues(name: &str, channels: &str) -> Option<Finding> {
-    if !channels.contains(CURRENT) {
-        return None;
-    }
-    let queues = current(channels, "RX:").unwrap_or(0) + current(channels, "Combined:").unwrap_or(0);
+fn judge_queues(name: &str, channels: &BTreeMap<&str, u32>) -> Finding {
+    let queues: u32 = ["RX", "Combined"].iter().filter_map(|kind| channels.get(kind)).sum();
     let check = format!("{name} queues");
-    Some(match queues {
+    match queues {
         0 | 1 => Finding::ok(check, "1"),
         _ => Finding::failure(
             check,
             format!("{queues} receive queues, but a port listens on one: packets on the others are dropped"),
             format!("ethtool -L {name} combined 1 (or rx 1 tx 1)"),
         ),
-    })
+    }
 }
 
 fn judge_features(name: &str, kind: &str, text: &str) -> Vec<Finding> {
@@ -266,31 +267,20 @@ fn judge_features(name: &str, kind: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// The other end of a veth, where it is in this namespace.
-fn judge_peer(name: &str, link: &Value, links: &[Value]) -> Option<Finding> {
+/// The other end of a veth, where it is in this namespace. `queues` are the port's.
+fn judge_peer(name: &str, link: &Value, links: &[Value], queues: &BTreeMap<&str, u32>) -> Option<Finding> {
     if kind(link) != "veth" {
         return None;
     }
     let check = format!("{name} peer");
-    let peer = link["link"].as_str().filter(|peer| links.iter().any(|link| link["ifname"] == *peer));
-    let Some(peer) = peer else {
+    let Some(end) = links.iter().find(|other| other["ifname"] == link["link"]) else {
         let message = "in another namespace, not looked at; it should have: ethtool -K PEER tx off txvlan off gro on";
         return Some(Finding::ok(check, message));
     };
-    let mtu = |name: &str| links.iter().find(|link| link["ifname"] == name).and_then(|link| link["mtu"].as_u64());
-    if mtu(peer).is_some_and(|mtu| mtu > MAX_MTU.into()) {
-        let message = format!("{peer} has an MTU above {MAX_MTU}, so {name} takes no XDP program");
-        return Some(Finding::failure(check, message, format!("ip link set {peer} mtu {MAX_MTU}")));
-    }
-    let channels = |name: &str| output("ethtool", &["-l", name]);
-    let queues =
-        (channels(peer).and_then(|text| current(&text, "TX:")), channels(name).and_then(|text| current(&text, "RX:")));
-    if let (Some(sending), Some(receiving)) = queues
-        && sending > receiving
-    {
-        let message =
-            format!("{peer} has {sending} transmit queues, {name} {receiving} receive queues: it takes no XDP program");
-        return Some(Finding::failure(check, message, format!("ethtool -L {peer} tx {receiving}")));
+    let peer = end["ifname"].as_str()?;
+    let sending = output("ethtool", &["-l", peer]).unwrap_or_default();
+    if let Some(finding) = judge_fit(name, end, queues, &channels(&sending).unwrap_or_default()) {
+        return Some(finding);
     }
     let text = output("ethtool", &["-k", peer])?;
     let features = features(&text);
@@ -305,6 +295,21 @@ fn judge_peer(name: &str, link: &Value, links: &[Value]) -> Option<Finding> {
         Finding::warning(check, format!("{peer} does not run NAPI, with which it is faster"), cure)
     } else {
         Finding::ok(check, format!("{peer}: checksums and tags in software, NAPI"))
+    })
+}
+
+/// What of a veth's other end keeps XDP programs from its port; `queues` are the port's, `sending` the other end's.
+fn judge_fit(name: &str, end: &Value, queues: &BTreeMap<&str, u32>, sending: &BTreeMap<&str, u32>) -> Option<Finding> {
+    let (check, peer) = (format!("{name} peer"), end["ifname"].as_str()?);
+    if end["mtu"].as_u64().is_some_and(|mtu| mtu > MAX_MTU.into()) {
+        let message = format!("{peer} has an MTU above {MAX_MTU}, so {name} takes no XDP program");
+        return Some(Finding::failure(check, message, format!("ip link set {peer} mtu {MAX_MTU}")));
+    }
+    let (sending, receiving) = (sending.get("TX")?, queues.get("RX")?);
+    (sending > receiving).then(|| {
+        let message =
+            format!("{peer} has {sending} transmit queues, {name} {receiving} receive queues: it takes no XDP program");
+        Finding::failure(check, message, format!("ethtool -L {peer} tx {receiving}"))
     })
 }
 
@@ -384,17 +389,30 @@ mod tests {
     fn queues_are_counted_from_the_current_settings() {
         let text = "Channel parameters for x:\nPre-set maximums:\nRX:\t\t2\nTX:\t\t2\nOther:\t\tn/a\nCombined:\tn/a\n\
                     Current hardware settings:\nRX:\t\t1\nTX:\t\t1\nOther:\t\tn/a\nCombined:\tn/a\n";
-        assert_eq!(judge_queues("x", text).map(|finding| finding.status), Some(Severity::Ok));
-        let many = text.replace("Combined:\tn/a\n", "Combined:\t8\n");
-        assert_eq!(judge_queues("x", &many).map(|finding| finding.status), Some(Severity::Failure));
-        assert_eq!(judge_queues("x", ""), None, "no such settings: nothing to say");
-        assert_eq!((current(text, "TX:"), current(text, "Combined:")), (Some(1), None));
+        let judge = |text: &str| channels(text).map(|channels| judge_queues("x", &channels).status);
+        assert_eq!(judge(text), Some(Severity::Ok));
+        assert_eq!(judge(&text.replace("Combined:\tn/a\n", "Combined:\t8\n")), Some(Severity::Failure));
+        assert_eq!(judge(""), None, "no such settings: nothing to say");
+        assert_eq!(channels(text), Some([("RX", 1), ("TX", 1)].into()));
+    }
+
+    #[test]
+    fn a_peer_may_not_have_more_queues_or_a_larger_mtu_than_xdp_takes() {
+        let queues = |count| [("RX", count), ("TX", count)].into();
+        let judge = |mtu: u32, receiving, sending| {
+            judge_fit("p", &json!({ "ifname": "q", "mtu": mtu }), &queues(receiving), &queues(sending))
+        };
+        assert_eq!(judge(MAX_MTU, 1, 1), None);
+        assert_eq!(judge(1500, 4, 2), None);
+        let cure = |finding: Option<Finding>| finding.and_then(|finding| finding.cure);
+        assert_eq!(cure(judge(1500, 1, 4)).as_deref(), Some("ethtool -L q tx 1"));
+        assert_eq!(cure(judge(MAX_MTU + 1, 1, 1)).as_deref(), Some("ip link set q mtu 3500"));
     }
 
     #[test]
     fn a_peer_elsewhere_is_said_not_to_be_visible() {
         let link = json!({ "ifname": "a", "link_index": 2, "link_netnsid": 0, "linkinfo": { "info_kind": "veth" } });
-        let finding = judge_peer("a", &link, std::slice::from_ref(&link)).unwrap();
+        let finding = judge_peer("a", &link, std::slice::from_ref(&link), &BTreeMap::new()).unwrap();
         assert!(finding.message.contains("another namespace"), "{}", finding.message);
     }
 }

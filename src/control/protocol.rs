@@ -153,10 +153,21 @@ pub fn sockets(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut sockets: Vec<_> = paths.filter(|path| path.extension().is_some_and(|end| end == "sock")).collect();
     sockets.sort();
     if sockets.len() > 1 {
-        let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-        sockets.retain(|path| !UnixStream::connect(path).is_err_and(refused));
+        sockets.retain(|path| is_listened_on(path).unwrap_or(true));
     }
     Ok(sockets)
+}
+
+/// Whether somebody listens on a socket.
+///
+/// # Errors
+/// When that cannot be told.
+pub(super) fn is_listened_on(socket: &Path) -> io::Result<bool> {
+    match UnixStream::connect(socket) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Sends one command and waits for its answer, at most 15 s. The answer is JSON as documented above, with `ok` true.

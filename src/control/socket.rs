@@ -18,7 +18,7 @@ use thiserror::Error;
 use tracing::{debug, warn};
 
 use super::config::{Compiler, Config, Key, Purpose, SymphonyTable};
-use super::protocol::{Answer, Command, Request, Timed, VERSION, read_line};
+use super::protocol::{Answer, Command, Request, Timed, VERSION, is_listened_on, read_line};
 use super::serene;
 use crate::backend::live::{self, Reply};
 
@@ -120,11 +120,8 @@ fn make_way(path: &Path) -> Result<(), SocketError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(io_error(error)),
         Ok(found) if !found.file_type().is_socket() => Err(SocketError::NotASocket(path.to_owned())),
-        Ok(_) => match UnixStream::connect(path) {
-            Ok(_) => Err(SocketError::InUse(path.to_owned())),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-            Err(error) => Err(io_error(error)),
-        },
+        Ok(_) if is_listened_on(path).map_err(io_error)? => Err(SocketError::InUse(path.to_owned())),
+        Ok(_) => Ok(()),
     }
 }
 
